@@ -1,0 +1,154 @@
+//! What the edges hold of the replica: ask and await. The channel behind it is nobody's business.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::Sender;
+use tenure_replica::effect::{Answer, Failure, Header, RangePage, WatchOutput};
+use tenure_replica::input::{Consistency, Input, Read, StreamId, Ticket, WatchInput, Write};
+use tenure_state::applied::{Renewed, Reply};
+use tenure_state::command::Range;
+use tenure_state::ids::LeaseId;
+use tokio::sync::{mpsc, oneshot};
+
+/// An answer with the moment that it belongs to.
+pub(crate) type Answered<T> = Result<(Header, T), Failure>;
+
+/// What the loop receives. Its queue has no bound of its own: every sender waits for its answer before it sends
+/// again (one message a request, and a stream sends one at a time), so it is bounded by the requests in flight,
+/// which the replica's admission refuses beyond its limits.
+pub(crate) enum ToLoop {
+    /// An input that is answered with its ticket.
+    Ask { ticket: Ticket, input: Input, answer: oneshot::Sender<Answered<Answer>> },
+    /// An input that nobody waits for.
+    Tell(Input),
+    /// From now on, what the hub says to this stream goes here.
+    OpenWatch { stream: StreamId, outputs: mpsc::UnboundedSender<WatchOutput> },
+    /// Finish: answer what waits with [`Failure::Stopped`], close the streams, write a last checkpoint.
+    Stop,
+}
+
+/// Asks the replica. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    to_loop: Sender<ToLoop>,
+    next: Arc<AtomicU64>,
+}
+
+impl Handle {
+    pub(crate) fn new(to_loop: Sender<ToLoop>) -> Handle {
+        Handle { to_loop, next: Arc::new(AtomicU64::new(1)) }
+    }
+
+    fn draw(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn ask(&self, ticket: Ticket, input: Input) -> Answered<Answer> {
+        let (answer, answered) = oneshot::channel();
+        self.to_loop.send(ToLoop::Ask { ticket, input, answer }).map_err(|_| Failure::Stopped)?;
+        answered.await.unwrap_or(Err(Failure::Stopped))
+    }
+
+    /// Proposes a change and waits until it is applied.
+    pub(crate) async fn write(&self, write: Write) -> Answered<Reply> {
+        let ticket = Ticket(self.draw());
+        match self.ask(ticket, Input::Write { ticket, write }).await? {
+            (header, Answer::Applied(reply)) => Ok((header, reply)),
+            (_, other) => unreachable!("a write is answered by what was applied, not by {other:?}"),
+        }
+    }
+
+    /// Renews leases; answers in the order of `ids`.
+    pub(crate) async fn renew(&self, ids: Vec<LeaseId>) -> Answered<Vec<Renewed>> {
+        let ticket = Ticket(self.draw());
+        match self.ask(ticket, Input::Renew { ticket, ids }).await? {
+            (header, Answer::Renewed(renewed)) => Ok((header, renewed)),
+            (_, other) => unreachable!("renewals are answered by renewals, not by {other:?}"),
+        }
+    }
+
+    /// Asks for anything but a range.
+    pub(crate) async fn read(&self, read: Read, consistency: Consistency) -> Answered<Answer> {
+        let ticket = Ticket(self.draw());
+        self.ask(ticket, Input::Read { ticket, read, consistency }).await
+    }
+
+    /// Starts a range read; its pages are taken one by one.
+    pub(crate) fn range(&self, range: Range, consistency: Consistency) -> Pages {
+        let ticket = Ticket(self.draw());
+        Pages { handle: self.clone(), ticket, first: Some((range, consistency)), done: false }
+    }
+
+    /// Opens a watch stream. Dropping the returned half closes it with all its watches.
+    pub(crate) fn watch(&self) -> (WatchStream, mpsc::UnboundedReceiver<WatchOutput>) {
+        let stream = StreamId(self.draw());
+        // Bounded by the hub: it sends a watch no more than the credit that its reader gave back.
+        let (outputs, receiver) = mpsc::unbounded_channel();
+        // When the loop is gone the receiver ends at once, which is how the stream learns of it.
+        let _ = self.to_loop.send(ToLoop::OpenWatch { stream, outputs });
+        (WatchStream { handle: self.clone(), stream }, receiver)
+    }
+
+    pub(crate) fn tell(&self, input: Input) {
+        // A loop that is gone needs to be told nothing.
+        let _ = self.to_loop.send(ToLoop::Tell(input));
+    }
+}
+
+/// A range read in progress. Dropping it ends it.
+pub(crate) struct Pages {
+    handle: Handle,
+    ticket: Ticket,
+    first: Option<(Range, Consistency)>,
+    done: bool,
+}
+
+impl Pages {
+    /// The next page; `None` after the last one.
+    pub(crate) async fn next(&mut self) -> Option<Answered<RangePage>> {
+        if self.done {
+            return None;
+        }
+        let ticket = self.ticket;
+        let input = match self.first.take() {
+            Some((range, consistency)) => Input::Read { ticket, read: Read::Range(range), consistency },
+            None => Input::NextPage { ticket },
+        };
+        let answered = self.handle.ask(ticket, input).await;
+        self.done = match &answered {
+            Ok((_, Answer::Page(page))) => page.count.is_some(),
+            _ => true,
+        };
+        Some(answered.map(|(header, answer)| match answer {
+            Answer::Page(page) => (header, page),
+            other => unreachable!("a range is answered by pages, not by {other:?}"),
+        }))
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if !self.done && self.first.is_none() {
+            self.handle.tell(Input::Forget { ticket: self.ticket });
+        }
+    }
+}
+
+/// The asking half of a watch stream.
+pub(crate) struct WatchStream {
+    handle: Handle,
+    stream: StreamId,
+}
+
+impl WatchStream {
+    pub(crate) fn send(&self, request: WatchInput) {
+        self.handle.tell(Input::Watch { stream: self.stream, request });
+    }
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        self.send(WatchInput::Close);
+    }
+}
