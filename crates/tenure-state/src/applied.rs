@@ -65,8 +65,9 @@ pub struct Meta {
     pub revision: Revision,
     /// -1 before the first compaction, as on etcd.
     pub compacted: Revision,
-    /// How far superseded records are dropped already; the rest goes with later Scrub entries.
-    pub scrubbed: Revision,
+    /// Where the next Scrub entry goes on; beyond the compact revision when nothing is left to drop. A place
+    /// within a revision, because one revision may hold more records than one entry may look at.
+    pub scrubbed: RevisionAt,
     /// In ascending order.
     pub alarms: Vec<(MemberId, Alarm)>,
 }
@@ -107,7 +108,7 @@ pub struct PutReply {
     pub prev: Option<Arc<Record>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteReply {
     pub revision: Revision,
     pub deleted: i64,

@@ -72,10 +72,17 @@ impl Revision {
     pub const ZERO: Revision = Revision(0);
     /// The revision of a store that nobody has written to.
     pub const FRESH: Revision = Revision(1);
+    /// The compact revision of a store that was never compacted, as on etcd.
+    pub const NEVER_COMPACTED: Revision = Revision(-1);
 
     #[must_use]
     pub const fn next(self) -> Revision {
         Revision(self.0 + 1)
+    }
+
+    #[must_use]
+    pub const fn before(self) -> Revision {
+        Revision(self.0 - 1)
     }
 }
 
@@ -90,6 +97,12 @@ impl fmt::Display for Revision {
 pub struct RevisionAt {
     pub main: Revision,
     pub sub: u32,
+}
+
+impl fmt::Display for RevisionAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.main, self.sub)
+    }
 }
 
 /// The name of a lease. Any number but 0, negative ones included, as on etcd; 0 says "no lease".

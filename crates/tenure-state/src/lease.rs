@@ -320,7 +320,7 @@ impl LeaseTable {
     }
 
     /// The lease and its descendants, level by level, each level in ascending order of id.
-    fn subtree(&self, root: LeaseId) -> Vec<LeaseId> {
+    pub(crate) fn subtree(&self, root: LeaseId) -> Vec<LeaseId> {
         let mut leases = Vec::from([root]);
         let mut level_start = 0;
         while level_start < leases.len() {

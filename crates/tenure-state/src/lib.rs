@@ -8,61 +8,79 @@
 
 extern crate alloc;
 
+mod apply;
+mod invariants;
+mod loader;
+mod mvcc;
+mod quota;
+mod write;
+
 pub mod applied;
 pub mod command;
 pub mod ids;
 pub mod key;
 pub mod lease;
+pub mod range;
 pub mod record;
 pub mod refusal;
+pub mod txn;
 
+pub use crate::loader::Loader;
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::applied::{LeaseRow, Meta, Progress, RangeReply, TxnReply};
-use crate::command::{Entry, Range, Txn};
-use crate::ids::{LeaseId, Nanos, Revision};
-use crate::key::KeyRange;
-use crate::record::{Event, Record};
-use crate::refusal::Refusal;
 use bytes::Bytes;
 
+use crate::applied::{LeaseRow, Meta, RangeReply, TxnReply};
+use crate::apply::Job;
+use crate::command::{Alarm, Range, Txn};
+use crate::ids::{LeaseId, MemberId, Nanos, Revision, RevisionAt};
+use crate::key::KeyRange;
+use crate::lease::LeaseTable;
+use crate::mvcc::Mvcc;
+use crate::record::{Event, Record};
+use crate::refusal::Refusal;
+
 /// The replicated state of one member.
-pub struct State {}
+pub struct State {
+    /// Index of the last entry that was applied.
+    applied: u64,
+    mvcc: Mvcc,
+    leases: LeaseTable,
+    alarms: BTreeSet<(MemberId, Alarm)>,
+    /// The entry that is half applied, if one is.
+    job: Option<Job>,
+}
 
 impl State {
     /// An empty store at revision 1, never compacted.
     pub fn new() -> State {
-        todo!()
+        State {
+            applied: 0,
+            mvcc: Mvcc::new(Revision::FRESH, Revision::NEVER_COMPACTED, RevisionAt::default()),
+            leases: LeaseTable::new(Nanos::ZERO),
+            alarms: BTreeSet::new(),
+            job: None,
+        }
     }
 
     /// Starts to rebuild a state from the rows of a checkpoint, given in any order of kinds but records in
     /// ascending order of revision.
     pub fn load(meta: Meta) -> Loader {
-        let _ = meta;
-        todo!()
-    }
-
-    /// Carries out one entry. Entries come in order of their index, each once.
-    pub fn apply(&mut self, entry: &Entry) -> Progress {
-        let _ = entry;
-        todo!()
-    }
-
-    /// Goes on with the entry that [`Progress::Unfinished`] named. Nothing else may be applied meanwhile; reads
-    /// go on and see the state before it.
-    pub fn resume(&mut self) -> Progress {
-        todo!()
+        Loader::new(meta)
     }
 
     /// Reads a range at once. For long ranges use [`State::range_page`].
     pub fn range(&self, range: &Range) -> Result<RangeReply, Refusal> {
-        let _ = range;
-        todo!()
+        self.mvcc.range(range, self.mvcc.revision())
     }
 
     /// The part of `range` from key `from` on (`None`: from its start), at most `limit` living keys, in key
-    /// order at revision `at`. Looks at no more than a small multiple of `limit` index entries.
+    /// order at revision `at`. Looks at no more than a small multiple of `limit` index entries. Pages of one
+    /// read that began before a compaction go on until the first Scrub entry after it.
     pub fn range_page(
         &self,
         range: &KeyRange,
@@ -70,90 +88,65 @@ impl State {
         at: Revision,
         limit: usize,
     ) -> Result<Page, Refusal> {
-        let _ = (range, from, at, limit);
-        todo!()
+        self.mvcc.page(range, from, at, limit)
     }
 
     /// Evaluates a transaction that only reads.
     pub fn read_txn(&self, txn: &Txn) -> Result<TxnReply, Refusal> {
-        let _ = txn;
-        todo!()
+        self.evaluate(txn)
     }
 
     /// Events from revision `from` on, whole revisions, until about `limit` events; `None` in `next` when the
     /// present is reached. Refused as compacted if `from` is below the compact revision.
     pub fn replay(&self, from: Revision, limit: usize) -> Result<Replay, Refusal> {
-        let _ = (from, limit);
-        todo!()
+        self.mvcc.replay(from, limit)
     }
 
     pub fn revision(&self) -> Revision {
-        todo!()
+        self.mvcc.revision()
     }
 
     pub fn compacted(&self) -> Revision {
-        todo!()
+        self.mvcc.compacted()
     }
 
     /// The lease clock C.
     pub fn clock(&self) -> Nanos {
-        todo!()
+        self.leases.clock()
     }
 
     pub fn lease(&self, id: LeaseId) -> Option<LeaseRow> {
-        let _ = id;
-        todo!()
-    }
-
-    /// The keys on a lease in ascending order; empty if it does not live.
-    pub fn lease_keys(&self, id: LeaseId) -> Vec<Bytes> {
-        let _ = id;
-        todo!()
+        self.leases.get(id)
     }
 
     /// All living leases in ascending order of what is left (then id).
     pub fn leases(&self) -> Vec<LeaseId> {
-        todo!()
+        self.leases.list()
     }
 
     pub fn lease_count(&self) -> usize {
-        todo!()
+        self.leases.len()
     }
 
     /// A lease with a deadline at or before `now`, if there is one: the earliest deadline.
     pub fn lease_due(&mut self, now: Nanos) -> Option<Nanos> {
-        let _ = now;
-        todo!()
+        self.leases.next_due(now).map(|(_, deadline)| deadline)
     }
 
     /// A time before which no lease is due; `None` without leases. A cheap lower bound, not exact.
     pub fn next_lease_due(&self) -> Option<Nanos> {
-        todo!()
+        self.leases.next_due_bound()
     }
 
     pub fn meta(&self) -> Meta {
-        todo!()
-    }
-
-    pub fn stats(&self) -> Stats {
-        todo!()
-    }
-
-    /// etcd's HashKV: CRC32C over the living records up to `at` (0 or less: now), in pages of about `limit`
-    /// records. Pass the returned cursor on until it is done.
-    pub fn hash_kv(&self, cursor: HashKv, limit: usize) -> Result<HashKv, Refusal> {
-        let _ = (cursor, limit);
-        todo!()
-    }
-
-    /// A hash of everything, leases and clock included; equal on equal histories.
-    pub fn digest(&self) -> u64 {
-        todo!()
-    }
-
-    /// Panics if the state contradicts itself. For tests and the simulator; takes time in the size of the state.
-    pub fn assert_invariants(&self) {
-        todo!()
+        Meta {
+            applied: self.applied,
+            clock: self.leases.clock(),
+            revision: self.mvcc.revision(),
+            compacted: self.mvcc.compacted(),
+            scrubbed: self.mvcc.scrubbed(),
+            alarms: self.alarms.iter().copied().collect(),
+        }
     }
 }
 
@@ -163,30 +156,10 @@ impl Default for State {
     }
 }
 
-/// Rebuilds a [`State`] from rows.
-pub struct Loader {}
-
-impl Loader {
-    pub fn record(&mut self, record: Record) {
-        let _ = record;
-        todo!()
-    }
-
-    pub fn lease(&mut self, row: LeaseRow) {
-        let _ = row;
-        todo!()
-    }
-
-    /// Fails with a description if the rows contradict each other: then the checkpoint is damaged.
-    pub fn finish(self) -> Result<State, LoadError> {
-        todo!()
-    }
-}
-
 /// Rows that do not make a state together.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct LoadError(pub alloc::string::String);
+pub struct LoadError(pub String);
 
 /// A part of a long read.
 #[derive(Debug, Default)]
@@ -213,7 +186,7 @@ pub struct HashKv {
     pub hash: u32,
     pub done: bool,
     /// Private to the state: where to go on.
-    pub cursor: u64,
+    pub cursor: RevisionAt,
 }
 
 /// What the state weighs.
