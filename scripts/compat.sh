@@ -52,7 +52,7 @@ cache="$(cd "$cache" && pwd)"
 export GOMAXPROCS="${GOMAXPROCS:-2}"
 say() { echo "compat: $*"; }
 
-command -v go >/dev/null || { say "Go is needed: https://go.dev/dl" >&2 && exit 2; }
+command -v go >/dev/null || { say "Go is needed to build the judges and the tests" >&2 && exit 2; }
 
 # The judges are kept until the versions change that their go.mod names.
 release="$(cksum <"$root/compat/tools/go.sum" | cut -d' ' -f1)"
@@ -106,7 +106,7 @@ for server in $servers; do
 			[ "$suite" = etcdctl ] && select=(-test.run "^TestScripts\$/$filter")
 		fi
 		status=0
-		(cd "$root/compat/go/$suite" && nice "$tests/$suite.test" -test.v -test.timeout 15m \
+		(cd "$root/compat/go/$suite" && TMPDIR="$tests" nice "$tests/$suite.test" -test.v -test.timeout 15m \
 			-test.parallel "${COMPAT_PARALLEL:-4}" ${select[@]+"${select[@]}"}) >"$log" 2>&1 || status=$?
 		# A script is one test; the test that holds the scripts together is not counted.
 		passed="$(grep -E '^ *--- PASS' "$log" | grep -vcE ' TestScripts ' || true)"
