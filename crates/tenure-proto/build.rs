@@ -18,6 +18,7 @@ const FILES: &[&str] = &[
     "etcd/mvccpb.proto",
     "etcd/watch.proto",
     "grpc/health.proto",
+    "tenure/log.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -15,7 +15,9 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 }
 
-pub use generated::{authpb, etcdserverpb, grpc::health::v1 as health, mvccpb, v3electionpb, v3lockpb};
+pub use generated::{
+    authpb, etcdserverpb, grpc::health::v1 as health, mvccpb, tenure::log, v3electionpb, v3lockpb,
+};
 
 /// The whole schema as an encoded `google.protobuf.FileDescriptorSet`, without comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -8,3 +8,6 @@ pub mod input;
 
 pub use effect::Effect;
 pub use input::Input;
+
+mod consensus;
+pub mod entry;
