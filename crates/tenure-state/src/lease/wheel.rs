@@ -59,7 +59,7 @@ impl Wheel {
         let distance_bits = u64::BITS - (tick - self.reached).leading_zeros();
         let mut level = distance_bits.saturating_sub(RING.trailing_zeros()).div_ceil(LEVEL_BITS);
         // The two ticks may lie so in their buckets that there is one bucket more between them.
-        while (tick >> shift(level)) - (self.reached >> shift(level)) >= RING {
+        while (tick >> shift(level)) - (self.reached >> shift(level)) > RING {
             level += 1;
         }
         let at = (tick >> shift(level)) % RING;
