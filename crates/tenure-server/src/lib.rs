@@ -1,10 +1,14 @@
 //! Clocks, disks and sockets around a replica. No decision about leases, revisions or consensus is made here.
 
-// Until the server that serves them is there, nothing reads the edges.
-#[allow(dead_code)]
+// The parts are written beside each other; what one offers is used once the server that joins them is there.
+#![allow(dead_code)]
+
 mod edge;
 pub mod handle;
 pub mod identity;
+mod logging;
+pub mod metrics;
 
 pub use handle::Handle;
 pub use identity::Identity;
+pub use metrics::Metrics;
