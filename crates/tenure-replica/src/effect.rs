@@ -1,6 +1,6 @@
 //! Everything that a replica asks of the outside, as data. Carried out in order.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tenure_state::applied::{Change, Meta, Renewed, Reply, TxnReply};
@@ -275,7 +275,7 @@ pub enum WatchOutput {
     Events {
         id: i64,
         revision: Revision,
-        events: Arc<[Event]>,
+        batch: Arc<WatchBatch>,
         prev: bool,
         /// What [`crate::input::WatchInput::Credit`] must give back once these are sent.
         bytes: usize,
@@ -285,6 +285,25 @@ pub enum WatchOutput {
         id: i64,
         revision: Revision,
     },
+}
+
+/// Events, shared by all watches that are sent the same.
+#[derive(Debug)]
+pub struct WatchBatch {
+    pub events: Vec<Event>,
+    packed: OnceLock<Bytes>,
+}
+
+impl WatchBatch {
+    pub fn new(events: Vec<Event>) -> WatchBatch {
+        WatchBatch { events, packed: OnceLock::new() }
+    }
+
+    /// The events as they go over the wire, made by whoever is first to send them. All that share a batch show the
+    /// same of it, so they pack it alike.
+    pub fn packed(&self, pack: impl FnOnce(&[Event]) -> Bytes) -> &Bytes {
+        self.packed.get_or_init(|| pack(&self.events))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -5,6 +5,7 @@
 
 pub mod effect;
 pub mod input;
+pub mod watch;
 
 pub use effect::Effect;
 pub use input::Input;
