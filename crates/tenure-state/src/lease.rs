@@ -31,6 +31,9 @@ use crate::refusal::Refusal;
 /// The deepest that a tree may grow: a root is at depth 0.
 pub const DEPTH_MAX: u32 = 64;
 
+/// So many leases are looked up before the first of them is renewed: then their cache misses overlap.
+const BLOCK: usize = 32;
+
 /// Instead of a bucket of the wheel: the lease is in `ready`.
 const READY: u16 = u16::MAX;
 
@@ -182,17 +185,23 @@ impl LeaseTable {
         // Roots need no order among themselves; only the others wait, sorted by depth, for their parents.
         let mut nested = Vec::new();
         let mut renewed = Vec::with_capacity(ids.len());
-        for (position, &id) in ids.iter().enumerate() {
-            let mut remaining = None;
-            if let Some(&slot) = self.slots.get(&id) {
-                let lease = self.slab.get(slot);
-                if lease.parent.is_none() {
-                    remaining = Some(self.renew_slot(slot, Nanos::MAX, at, changed));
-                } else {
-                    nested.push((lease.depth, position, slot));
-                }
+        for block in ids.chunks(BLOCK) {
+            let mut found = [None; BLOCK];
+            for (slot, id) in found.iter_mut().zip(block) {
+                *slot = self.slots.get(id).copied();
             }
-            renewed.push(Renewed { id, remaining });
+            let roots = found.map(|slot| slot.is_some_and(|slot| self.slab.get(slot).parent.is_none()));
+            for ((&id, slot), is_root) in block.iter().zip(found).zip(roots) {
+                let mut remaining = None;
+                if let Some(slot) = slot {
+                    if is_root {
+                        remaining = Some(self.renew_slot(slot, Nanos::MAX, at, changed));
+                    } else {
+                        nested.push((self.slab.get(slot).depth, renewed.len(), slot));
+                    }
+                }
+                renewed.push(Renewed { id, remaining });
+            }
         }
         nested.sort_unstable();
         for (_, position, slot) in nested {
