@@ -114,9 +114,11 @@ for server in $servers; do
 		if [ "$status" -ne 0 ]; then
 			failed=1
 			[ "$missed" -gt 0 ] || missed=1
-			grep -vE '^(=== |--- PASS| +--- PASS|PASS$)' "$log" || true
+			grep -vE '^(=== |--- PASS| +--- PASS|PASS$)|: [0-9]+ commands$' "$log" || true
 		fi
+		commands="$(sed -n 's/.*: \([0-9][0-9]*\) commands$/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')"
 		line="compat: $suite $server: $passed passed, $missed failed"
+		[ "$suite" = etcdctl ] && line="$line ($commands commands in the passed scripts)"
 		echo "$line"
 		summary="$summary$line"$'\n'
 	done

@@ -354,3 +354,24 @@ func TestRangeStream(t *testing.T) {
 	_, err = read(future)
 	refused(t, "future", err, codes.OutOfRange, "etcdserver: mvcc: required revision is a future revision")
 }
+
+func TestSerializableReads(t *testing.T) {
+	client, ctx, prefix := shared(t)
+	put := must(client.Put(ctx, prefix, "v"))(t)
+	got := must(client.Get(ctx, prefix, clientv3.WithSerializable()))(t)
+	equal(t, "value", string(got.Kvs[0].Value), "v")
+	if got.Header.Revision < put.Header.Revision {
+		t.Errorf("revision %d after %d", got.Header.Revision, put.Header.Revision)
+	}
+}
+
+// TestUnknownMethod calls what is not there, as a client of a later release would.
+func TestUnknownMethod(t *testing.T) {
+	_, ctx, _ := shared(t)
+	conn := harness.Conn(t, harness.Shared(t))
+	for _, method := range []string{"/etcdserverpb.KV/Bogus", "/bogus.Service/Bogus"} {
+		if err := conn.Invoke(ctx, method, &pb.RangeRequest{}, &pb.RangeResponse{}); grpcCode(err) != codes.Unimplemented {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}

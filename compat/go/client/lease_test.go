@@ -308,3 +308,20 @@ func TestLeaseRenewalRolls(t *testing.T) {
 		t.Errorf("%d s left after a renewal, want at least %d", left, least)
 	}
 }
+
+// TestLeaseKeepAliveMany has one client renew many short leases on its one stream.
+func TestLeaseKeepAliveMany(t *testing.T) {
+	client, ctx, prefix := shared(t)
+	const count = 100
+	for i := range count {
+		lease := must(client.Grant(ctx, 4))(t).ID
+		must(client.Put(ctx, fmt.Sprint(prefix, i), "", clientv3.WithLease(lease)))(t)
+		answers := must(client.KeepAlive(ctx, lease))(t)
+		go func() {
+			for range answers {
+			}
+		}()
+	}
+	time.Sleep(7 * time.Second)
+	equal(t, "alive", must(client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()))(t).Count, count)
+}

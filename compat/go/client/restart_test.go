@@ -133,6 +133,28 @@ func TestRestartKeepsLeases(t *testing.T) {
 	equal(t, "its key is gone", must(client.Get(ctx, "long"))(t).Count, 0)
 }
 
+// TestRestartRemainingTime looks at what is left of a lease after a restart.
+func TestRestartRemainingTime(t *testing.T) {
+	server, client, ctx := own(t)
+	lease := must(client.Grant(ctx, 100))(t).ID
+	time.Sleep(12 * time.Second)
+	killed := time.Now()
+	server.Restart(t)
+	left := must(client.TimeToLive(ctx, lease))(t).TTL
+	outage := int64(time.Since(killed).Seconds()) + 1
+	switch harness.Pick(t, "remaining-survives-restart", "anew", "goes on") {
+	case "anew":
+		if left < 100-outage {
+			t.Errorf("%d s are left of 100, though the lease begins anew", left)
+		}
+	default:
+		// What a change of leader adds: the outage, and a short grace.
+		if left > 88+outage+3 || left < 60 {
+			t.Errorf("%d s are left of 100 after 12 s and an outage of %d s", left, outage)
+		}
+	}
+}
+
 // TestRestartUnderKeepAlive restarts the server under a session, which must live on.
 func TestRestartUnderKeepAlive(t *testing.T) {
 	server, client, ctx := own(t)

@@ -460,6 +460,40 @@ func TestWatchStreamHalfClosed(t *testing.T) {
 	equal(t, "event after the client has said all", gistOf(s.next("event")), gist{Events: 1})
 }
 
+func TestWatchStreamEmptyRequest(t *testing.T) {
+	_, client, ctx := own(t)
+	s := watchStream(t, ctx, client.Endpoints()[0])
+	if err := s.Send(&pb.WatchRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	s.create(&pb.WatchCreateRequest{Key: []byte("a")})
+	equal(t, "created all the same", gistOf(s.next("created")), gist{Created: true})
+}
+
+// TestWatchSlowReader leaves a stream unread while much is written: what is read later is complete and in order.
+func TestWatchSlowReader(t *testing.T) {
+	_, client, ctx := own(t)
+	stream := must(rawClient(t, client.Endpoints()[0]).Watch(ctx))(t)
+	if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	const count = 600
+	value := strings.Repeat("v", 20<<10)
+	for range count {
+		must(client.Put(ctx, "k", value))(t)
+	}
+	seen := int64(0)
+	for seen < count {
+		message := must(stream.Recv())(t)
+		for _, event := range message.Events {
+			seen++
+			if event.Kv.Version != seen {
+				t.Fatalf("version %d instead of %d", event.Kv.Version, seen)
+			}
+		}
+	}
+}
+
 func TestWatchRequireLeader(t *testing.T) {
 	client, ctx, prefix := shared(t)
 	ctx = clientv3.WithRequireLeader(ctx)
