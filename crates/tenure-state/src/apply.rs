@@ -16,9 +16,8 @@ use crate::refusal::Refusal;
 use crate::write::Draft;
 use crate::{State, Stats};
 
-/// Keys that one turn deletes when a single entry deletes very many: a few milliseconds' worth. It only cuts
-/// the work and never changes its outcome, so it may differ between versions.
-const SLICE_MAX: usize = 10_000;
+/// Keys that one turn deletes when a single entry deletes very many: a few milliseconds' worth.
+pub(crate) const SLICE_MAX: usize = 10_000;
 
 /// An entry that takes several turns.
 pub(crate) struct Job {
@@ -178,7 +177,7 @@ impl State {
         if !self.leases.contains(id) {
             return Err(Refusal::LeaseNotFound);
         }
-        if self.leases.weight(id) > SLICE_MAX {
+        if self.leases.weight(id) > self.slice_max {
             return Ok(Begun::Work(self.tree_work(id, AfterTree::Revoke)));
         }
         self.end_tree(id, draft);
@@ -203,7 +202,7 @@ impl State {
                 break;
             }
             // Only the first tree can be over the limit, and then nothing else ends in this entry.
-            if weight > limit && weight > SLICE_MAX {
+            if weight > limit && weight > self.slice_max {
                 return Begun::Work(self.tree_work(root, AfterTree::Step { reply, clock }));
             }
             reply.ended.extend(self.end_tree(root, draft));
@@ -244,7 +243,7 @@ impl State {
             Work::Delete { range, next, prev, reply } => {
                 // Reads the state before the entry, so what is deleted already costs nothing again.
                 let visible = self.mvcc.revision();
-                let page = self.mvcc.page(range, next.as_ref(), visible, SLICE_MAX);
+                let page = self.mvcc.page(range, next.as_ref(), visible, self.slice_max);
                 let page = page.expect("the present can always be read");
                 for record in &page.records {
                     self.delete(record, draft);
@@ -261,7 +260,7 @@ impl State {
                 Some(Reply::DeleteRange(mem::take(reply)))
             }
             Work::Tree { root, keys, then } => {
-                for key in keys.by_ref().take(SLICE_MAX) {
+                for key in keys.by_ref().take(self.slice_max) {
                     self.bury(key, draft);
                 }
                 if keys.len() > 0 {

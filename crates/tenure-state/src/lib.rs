@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::applied::{LeaseRow, Meta, RangeReply, TxnReply};
-use crate::apply::Job;
+use crate::apply::{Job, SLICE_MAX};
 use crate::command::{Alarm, Range, Txn};
 use crate::ids::{LeaseId, MemberId, Nanos, Revision, RevisionAt};
 use crate::key::KeyRange;
@@ -53,6 +53,7 @@ pub struct State {
     alarms: BTreeSet<(MemberId, Alarm)>,
     /// The entry that is half applied, if one is.
     job: Option<Job>,
+    slice_max: usize,
 }
 
 impl State {
@@ -64,7 +65,16 @@ impl State {
             leases: LeaseTable::new(Nanos::ZERO),
             alarms: BTreeSet::new(),
             job: None,
+            slice_max: SLICE_MAX,
         }
+    }
+
+    /// Sets how many keys an entry may delete before it takes another turn; 10,000 from the start. It only cuts
+    /// the work and never changes what comes out, so members may differ in it: the simulator and tests make it
+    /// small, to get at [`Progress::Unfinished`](applied::Progress::Unfinished) cheaply.
+    pub fn set_slice_max(&mut self, keys: usize) {
+        assert!(keys > 0, "a slice of nothing never ends");
+        self.slice_max = keys;
     }
 
     /// Starts to rebuild a state from the rows of a checkpoint, given in any order of kinds but records in

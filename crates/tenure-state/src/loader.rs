@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use crate::applied::{LeaseRow, Meta};
+use crate::apply::SLICE_MAX;
 use crate::ids::{LeaseId, Revision, RevisionAt};
 use crate::lease::LeaseTable;
 use crate::mvcc::Mvcc;
@@ -56,7 +57,7 @@ impl Loader {
         }
         mvcc.finish_load()?;
         let alarms = meta.alarms.into_iter().collect();
-        Ok(State { applied: meta.applied, mvcc, leases, alarms, job: None })
+        Ok(State { applied: meta.applied, mvcc, leases, alarms, job: None, slice_max: SLICE_MAX })
     }
 }
 
