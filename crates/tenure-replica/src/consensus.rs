@@ -135,9 +135,7 @@ impl Consensus {
         message.set_msg_type(MessageType::MsgPropose);
         message.from = self.node.raft.id;
         for data in data {
-            let mut entry = RaftEntry::default();
-            entry.data = data;
-            message.entries.push(entry);
+            message.entries.push(RaftEntry { data, ..RaftEntry::default() });
         }
         let accepted = self.node.raft.step(message).is_ok();
         self.settle_election_draw();
@@ -259,14 +257,12 @@ fn to_log_entry(entry: &RaftEntry) -> LogEntry {
 }
 
 fn from_log_entry(entry: LogEntry) -> RaftEntry {
-    let mut raft_entry = RaftEntry::default();
-    raft_entry.term = entry.term;
-    raft_entry.index = entry.index;
+    let mut raft_entry =
+        RaftEntry { term: entry.term, index: entry.index, data: entry.data, ..RaftEntry::default() };
     raft_entry.set_entry_type(match entry.kind {
         EntryKind::Command => EntryType::EntryNormal,
         EntryKind::Members => EntryType::EntryConfChangeV2,
     });
-    raft_entry.data = entry.data;
     raft_entry
 }
 
@@ -288,11 +284,13 @@ impl Log {
         term: u64,
         entries: Vec<LogEntry>,
     ) -> Log {
-        let mut hs = RaftHardState::default();
-        hs.term = hard_state.term;
-        hs.vote = hard_state.vote;
-        // Without this Raft panics on a log that starts behind what it believes to be committed.
-        hs.commit = hard_state.commit.max(index);
+        let hs = RaftHardState {
+            term: hard_state.term,
+            vote: hard_state.vote,
+            // Without this Raft panics on a log that starts behind what it believes to be committed.
+            commit: hard_state.commit.max(index),
+            ..RaftHardState::default()
+        };
         let mut cs = ConfState::default();
         cs.voters.clone_from(&membership.voters);
         cs.learners.clone_from(&membership.learners);

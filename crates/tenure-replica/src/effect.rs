@@ -27,6 +27,8 @@ pub enum Effect {
     },
     /// Rows for the checkpoint, as of an applied index.
     Checkpoint(Checkpoint),
+    /// Commit the checkpoint now instead of at its leisure: somebody waits for it.
+    FlushCheckpoint,
     /// The log up to this index is in the checkpoint: segments that end before it may be recycled.
     CutLog {
         through: u64,

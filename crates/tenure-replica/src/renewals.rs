@@ -109,7 +109,10 @@ impl Renewals {
     /// Puts batches back that are in no log: those of dropped chunks, or all unanswered ones on a change of leader.
     pub(crate) fn requeue(&mut self, batches: impl IntoIterator<Item = Origin>) {
         for batch in batches {
-            if self.is_ours(batch) && self.waiting.contains_key(&batch.number) && !self.queue.contains(&batch.number) {
+            if self.is_ours(batch)
+                && self.waiting.contains_key(&batch.number)
+                && !self.queue.contains(&batch.number)
+            {
                 self.queue.push_back(batch.number);
             }
         }
@@ -124,7 +127,12 @@ impl Renewals {
     }
 
     /// Answers the batches of an applied step; `renewed` is in ascending order of id.
-    pub(crate) fn answer(&mut self, batches: &[Origin], renewed: &[Renewed], mut answer: impl FnMut(Ticket, Answer)) {
+    pub(crate) fn answer(
+        &mut self,
+        batches: &[Origin],
+        renewed: &[Renewed],
+        mut answer: impl FnMut(Ticket, Answer),
+    ) {
         for batch in batches {
             if !self.is_ours(*batch) {
                 continue;

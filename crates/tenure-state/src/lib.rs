@@ -101,6 +101,18 @@ impl State {
         self.mvcc.page(range, from, at, limit)
     }
 
+    /// Counts living keys like [`State::range_page`], looking at no more than `limit` index entries. Returns the
+    /// count and where to go on, `None` at the end of the range.
+    pub fn count_page(
+        &self,
+        range: &KeyRange,
+        from: Option<&Bytes>,
+        at: Revision,
+        limit: usize,
+    ) -> Result<(u64, Option<Bytes>), Refusal> {
+        self.mvcc.count_page(range, from, at, limit)
+    }
+
     /// Evaluates a transaction that only reads.
     pub fn read_txn(&self, txn: &Txn) -> Result<TxnReply, Refusal> {
         self.evaluate(txn)
@@ -110,6 +122,11 @@ impl State {
     /// present is reached. Refused as compacted if `from` is below the compact revision.
     pub fn replay(&self, from: Revision, limit: usize) -> Result<Replay, Refusal> {
         self.mvcc.replay(from, limit)
+    }
+
+    /// Index of the last entry that was applied.
+    pub fn applied(&self) -> u64 {
+        self.applied
     }
 
     pub fn revision(&self) -> Revision {

@@ -220,6 +220,27 @@ impl Mvcc {
         Ok(page)
     }
 
+    /// Counts like [`Mvcc::page`] without keeping records, and looks at `limit` keys.
+    pub fn count_page(
+        &self,
+        range: &KeyRange,
+        from: Option<&Bytes>,
+        at: Revision,
+        limit: usize,
+    ) -> Result<(u64, Option<Bytes>), Refusal> {
+        if at < self.intact_from {
+            return Err(Refusal::Compacted);
+        }
+        let mut count = 0;
+        for (looks, (key, versions)) in self.index.range(range, from).enumerate() {
+            if looks >= limit {
+                return Ok((count, Some(key.clone())));
+            }
+            count += u64::from(living_at(versions, at).is_some());
+        }
+        Ok((count, None))
+    }
+
     pub fn replay(&self, from: Revision, limit: usize) -> Result<Replay, Refusal> {
         if from < self.compacted {
             return Err(Refusal::Compacted);

@@ -1,0 +1,358 @@
+//! Reads: linearizable ones wait until the leadership is confirmed and nothing due is left unseen; long ones go
+//! in pages, so that no turn of the loop takes long.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure_state::State;
+use tenure_state::command::Range;
+use tenure_state::ids::{LeaseId, Nanos, Revision};
+use tenure_state::range;
+use tenure_state::record::Record;
+use tenure_state::refusal::Refusal;
+
+use crate::consensus::Consensus;
+use crate::effect::{Answer, Failure, RangePage, TimeToLive};
+use crate::input::{Read, Ticket};
+
+/// A page is full at this many records or bytes.
+const PAGE_RECORDS_MAX: usize = 1000;
+const PAGE_BYTES_MAX: usize = 1 << 20;
+/// One turn looks at about this many records and index entries for all long reads together.
+const TURN_LOOKS_MAX: usize = 8 * PAGE_RECORDS_MAX;
+/// A long read keeps a scrub waiting for so long and no longer.
+const PIN_MAX: Nanos = Nanos::from_secs(5);
+
+/// Turns that a read index waits for its confirmation before it is asked for again: Raft drops requests
+/// without a word.
+pub(crate) struct Reads {
+    /// Came this turn, not in a batch yet.
+    open: Vec<Waiting>,
+    /// By read-index context, in the order in which they were asked.
+    batches: BTreeMap<u64, Batch>,
+    next_context: u64,
+    long: BTreeMap<Ticket, LongRead>,
+    /// Long reads that have something to do this turn.
+    ready: VecDeque<Ticket>,
+}
+
+struct Waiting {
+    ticket: Ticket,
+    read: Read,
+    since: Nanos,
+    /// The lease clock when it was asked.
+    clock: Nanos,
+}
+
+struct Batch {
+    reads: Vec<Waiting>,
+    asked: Nanos,
+    /// Known once the leadership is confirmed.
+    index: Option<u64>,
+    /// A lease was due: wait for a step after this many that may expire.
+    after_step: Option<u64>,
+}
+
+enum LongRead {
+    Range(RangeRead),
+    HashKv(tenure_state::HashKv),
+}
+
+struct RangeRead {
+    range: Range,
+    /// Fixed at the first page.
+    at: Revision,
+    since: Nanos,
+    /// Where to go on; `None` inside `Some` is the start. Done when `None`.
+    next: Option<Option<Bytes>>,
+    /// Records still wanted.
+    wanted: usize,
+    count: u64,
+    page: Vec<Arc<Record>>,
+    page_bytes: usize,
+    /// The page was sent; nothing is done until the next one is asked for.
+    sent: bool,
+}
+
+/// An answer for a ticket.
+pub(crate) type Out<'a> = &'a mut dyn FnMut(Ticket, Result<Answer, Failure>);
+
+impl Reads {
+    pub(crate) fn new() -> Reads {
+        Reads {
+            open: Vec::new(),
+            batches: BTreeMap::new(),
+            next_context: 1,
+            long: BTreeMap::new(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Takes a linearizable read. `clock` is the lease clock when it was asked.
+    pub(crate) fn add(&mut self, ticket: Ticket, read: Read, now: Nanos, clock: Nanos) {
+        self.open.push(Waiting { ticket, read, since: now, clock });
+    }
+
+    /// Asks Raft once for all reads that came this turn. `due` says that a lease is due which the reads must not
+    /// see alive; `steps` counts the expiring steps that were proposed so far.
+    pub(crate) fn ask(
+        &mut self,
+        consensus: &mut Consensus,
+        now: Nanos,
+        due: bool,
+        steps: u64,
+        retry_after: Nanos,
+    ) {
+        let stale: Vec<u64> = self
+            .batches
+            .iter()
+            .filter(|(_, batch)| batch.index.is_none() && batch.asked + retry_after <= now)
+            .map(|(context, _)| *context)
+            .collect();
+        if self.open.is_empty() && stale.is_empty() {
+            return;
+        }
+        if !consensus.role().is_leader || !consensus.committed_in_term() {
+            return;
+        }
+        for context in stale {
+            let batch = self.batches.remove(&context).expect("it was just found");
+            self.open.extend(batch.reads);
+        }
+        let context = self.next_context;
+        self.next_context += 1;
+        let reads = std::mem::take(&mut self.open);
+        let batch = Batch { reads, asked: now, index: None, after_step: due.then_some(steps) };
+        self.batches.insert(context, batch);
+        consensus.read_index(context);
+    }
+
+    pub(crate) fn confirmed(&mut self, context: u64, index: u64) {
+        // A batch that was asked for again under another context is not here any more.
+        if let Some(batch) = self.batches.get_mut(&context) {
+            batch.index = Some(index);
+        }
+    }
+
+    /// After a change of role, term or leader every read asks anew.
+    pub(crate) fn restart(&mut self) {
+        for (_, batch) in std::mem::take(&mut self.batches) {
+            self.open.extend(batch.reads);
+        }
+    }
+
+    /// Answers the batches whose index is applied. `steps_applied` counts the expiring steps of this leader.
+    pub(crate) fn answer(&mut self, state: &State, now: Nanos, steps_applied: u64, out: Out<'_>) {
+        let applied = state.applied();
+        let done: Vec<u64> = self
+            .batches
+            .iter()
+            .filter(|(_, batch)| batch.index.is_some_and(|index| index <= applied))
+            .filter(|(_, batch)| batch.after_step.is_none_or(|steps| steps < steps_applied))
+            .map(|(context, _)| *context)
+            .collect();
+        for context in done {
+            let batch = self.batches.remove(&context).expect("it was just found");
+            for waiting in batch.reads {
+                self.serve(state, waiting.ticket, waiting.read, now, waiting.clock, out);
+            }
+        }
+    }
+
+    /// Serves a read from the state as it is.
+    pub(crate) fn serve(
+        &mut self,
+        state: &State,
+        ticket: Ticket,
+        read: Read,
+        now: Nanos,
+        clock: Nanos,
+        out: Out<'_>,
+    ) {
+        match read {
+            Read::Range(range) => match resolve(state, range.revision) {
+                Ok(at) => {
+                    let read = RangeRead {
+                        wanted: range::needed(&range),
+                        range,
+                        at,
+                        since: now,
+                        next: Some(None),
+                        count: 0,
+                        page: Vec::new(),
+                        page_bytes: 0,
+                        sent: false,
+                    };
+                    self.long.insert(ticket, LongRead::Range(read));
+                    self.ready.push_back(ticket);
+                }
+                Err(refusal) => out(ticket, Err(refusal.into())),
+            },
+            Read::Txn(txn) => out(ticket, state.read_txn(&txn).map(Answer::Txn).map_err(Failure::from)),
+            Read::TimeToLive { id, keys } => {
+                out(ticket, Ok(Answer::TimeToLive(time_to_live(state, id, keys, clock))))
+            }
+            Read::Leases => out(ticket, Ok(Answer::Leases(state.leases()))),
+            Read::HashKv { revision } => {
+                let hash = tenure_state::HashKv { at: revision, ..Default::default() };
+                self.long.insert(ticket, LongRead::HashKv(hash));
+                self.ready.push_back(ticket);
+            }
+            Read::Digest => out(ticket, Ok(Answer::Digest(state.digest()))),
+            Read::Barrier => out(ticket, Ok(Answer::Barrier)),
+            Read::Status => unreachable!("the status is answered at once, by the replica"),
+        }
+    }
+
+    pub(crate) fn next_page(&mut self, ticket: Ticket) -> Result<(), Failure> {
+        match self.long.get_mut(&ticket) {
+            Some(LongRead::Range(read)) if read.sent => {
+                read.sent = false;
+                self.ready.push_back(ticket);
+                Ok(())
+            }
+            // Only a read that was given up for its age is missing.
+            _ => Err(Failure::Refused(Refusal::Compacted)),
+        }
+    }
+
+    pub(crate) fn forget(&mut self, ticket: Ticket) {
+        self.long.remove(&ticket);
+    }
+
+    /// Goes on with long reads, a bounded amount a turn.
+    pub(crate) fn turn(&mut self, state: &State, out: Out<'_>) {
+        let mut looks = TURN_LOOKS_MAX;
+        while looks > 0 {
+            let Some(ticket) = self.ready.pop_front() else { return };
+            match self.long.get_mut(&ticket) {
+                None => {}
+                Some(LongRead::Range(read)) => match read.advance(state, &mut looks) {
+                    Ok(None) => self.ready.push_back(ticket),
+                    Ok(Some(page)) => {
+                        if page.count.is_some() {
+                            self.long.remove(&ticket);
+                        }
+                        out(ticket, Ok(Answer::Page(page)));
+                    }
+                    Err(refusal) => {
+                        self.long.remove(&ticket);
+                        out(ticket, Err(refusal.into()));
+                    }
+                },
+                Some(LongRead::HashKv(hash)) => {
+                    looks = looks.saturating_sub(PAGE_RECORDS_MAX);
+                    match state.hash_kv(hash.clone(), PAGE_RECORDS_MAX) {
+                        Ok(next) if next.done => {
+                            self.long.remove(&ticket);
+                            let answer =
+                                Answer::HashKv { hash: next.hash, compacted: next.compacted, at: next.at };
+                            out(ticket, Ok(answer));
+                        }
+                        Ok(next) => {
+                            *hash = next;
+                            self.ready.push_back(ticket);
+                        }
+                        Err(refusal) => {
+                            self.long.remove(&ticket);
+                            out(ticket, Err(refusal.into()));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether a read in pages still needs records that the next scrub would drop.
+    pub(crate) fn pins(&self, compacted: Revision, now: Nanos) -> bool {
+        self.long.values().any(|long| match long {
+            LongRead::Range(read) => read.at < compacted && now < read.since + PIN_MAX,
+            LongRead::HashKv(_) => false,
+        })
+    }
+
+    /// Gives up on reads that have waited for their confirmation since before `since`.
+    pub(crate) fn expire(&mut self, since: Nanos, failure: Failure, out: Out<'_>) {
+        let mut give_up = |reads: &mut Vec<Waiting>| {
+            reads.retain(|waiting| {
+                let keep = waiting.since >= since;
+                if !keep {
+                    out(waiting.ticket, Err(failure));
+                }
+                keep
+            });
+        };
+        give_up(&mut self.open);
+        self.batches.retain(|_, batch| {
+            give_up(&mut batch.reads);
+            !batch.reads.is_empty()
+        });
+    }
+
+    /// Since when the oldest read waits for its confirmation.
+    pub(crate) fn waiting_since(&self) -> Option<Nanos> {
+        let open = self.open.iter().map(|waiting| waiting.since);
+        let asked = self.batches.values().flat_map(|batch| &batch.reads).map(|waiting| waiting.since);
+        open.chain(asked).min()
+    }
+}
+
+impl RangeRead {
+    /// Works on until a page is full or the turn's share is used up. `None`: go on next turn.
+    fn advance(&mut self, state: &State, looks: &mut usize) -> Result<Option<RangePage>, Refusal> {
+        while let Some(from) = self.next.clone() {
+            if *looks == 0 {
+                return Ok(None);
+            }
+            if self.wanted == 0 {
+                let (count, next) = state.count_page(&self.range.range, from.as_ref(), self.at, *looks)?;
+                *looks = if next.is_some() { 0 } else { *looks - (*looks).min(1 + count as usize) };
+                self.count += count;
+                self.next = next.map(Some);
+                continue;
+            }
+            let limit = PAGE_RECORDS_MAX.saturating_sub(self.page.len()).min(self.wanted).min(*looks).max(1);
+            let page = state.range_page(&self.range.range, from.as_ref(), self.at, limit)?;
+            *looks = looks.saturating_sub(page.records.len().max(1));
+            self.count += page.records.len() as u64;
+            self.wanted -= page.records.len();
+            self.page_bytes +=
+                page.records.iter().map(|record| record.key.len() + record.value.len()).sum::<usize>();
+            self.page.extend(page.records);
+            self.next = page.next.map(Some);
+            let full = self.page.len() >= PAGE_RECORDS_MAX || self.page_bytes >= PAGE_BYTES_MAX;
+            if full && self.next.is_some() {
+                self.page_bytes = 0;
+                self.sent = true;
+                let records = std::mem::take(&mut self.page);
+                return Ok(Some(RangePage { records, at: self.at, count: None }));
+            }
+        }
+        let records = std::mem::take(&mut self.page);
+        Ok(Some(RangePage { records, at: self.at, count: Some(self.count as i64) }))
+    }
+}
+
+fn resolve(state: &State, revision: i64) -> Result<Revision, Refusal> {
+    let current = state.revision();
+    match Revision(revision) {
+        asked if asked.0 <= 0 => Ok(current),
+        asked if asked > current => Err(Refusal::FutureRevision),
+        asked if asked < state.compacted() => Err(Refusal::Compacted),
+        asked => Ok(asked),
+    }
+}
+
+fn time_to_live(state: &State, id: LeaseId, keys: bool, clock: Nanos) -> Option<TimeToLive> {
+    let row = state.lease(id)?;
+    Some(TimeToLive {
+        granted: row.ttl,
+        remaining: row.deadline.saturating_sub(clock).min(row.ttl),
+        keys: if keys { state.lease_keys(id) } else { Vec::new() },
+    })
+}
