@@ -8,7 +8,7 @@ usage() {
 		usage: scripts/compat.sh [--server tenure|etcd|both] [--filter REGEXP] [--suite etcdctl|client]
 
 		  --server   the server to judge (default both: etcd first, then tenure)
-		  --filter   only the tests and scripts whose name matches; differences are then not verified
+		  --filter   only the tests and scripts whose name matches, in any case; differences are then not verified
 		  --suite    only one of the two suites; differences are then not verified
 
 		environment:
@@ -80,7 +80,7 @@ flags="$flags --listen-peer-urls {peer} --initial-advertise-peer-urls {peer} --i
 
 export COMPAT_DIFFERENCES="$root/compat/differences.toml"
 export COMPAT_ETCDCTL="$tools/etcdctl"
-failed=0 summary=""
+failed=0 summary="" total=0
 for server in $servers; do
 	case "$server" in
 	etcd) binary="$tools/etcd" && command="$binary" ;;
@@ -102,8 +102,8 @@ for server in $servers; do
 		say "$suite against $server"
 		log="$tests/$suite-$server.log" select=()
 		if [ -n "$filter" ]; then
-			select=(-test.run "$filter")
-			[ "$suite" = etcdctl ] && select=(-test.run "^TestScripts\$/$filter")
+			select=(-test.run "(?i)$filter")
+			[ "$suite" = etcdctl ] && select=(-test.run "^TestScripts\$/(?i)$filter")
 		fi
 		status=0
 		(cd "$root/compat/go/$suite" && TMPDIR="$tests" nice "$tests/$suite.test" -test.v -test.timeout 15m \
@@ -117,6 +117,7 @@ for server in $servers; do
 			grep -vE '^(=== |--- PASS| +--- PASS|PASS$)|: [0-9]+ commands$' "$log" || true
 		fi
 		commands="$(sed -n 's/.*: \([0-9][0-9]*\) commands$/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')"
+		total=$((total + passed + missed))
 		line="compat: $suite $server: $passed passed, $missed failed"
 		[ "$suite" = etcdctl ] && line="$line ($commands commands in the passed scripts)"
 		echo "$line"
@@ -134,4 +135,5 @@ done
 
 echo
 printf '%s' "$summary"
+[ "$total" -gt 0 ] || { say "no test matches '$filter'" >&2 && failed=1; }
 exit "$failed"

@@ -16,6 +16,7 @@ type Difference struct {
 	ID     string
 	Reason string
 	Where  []string // suite/test: each must meet the difference
+	Names  []string // of what one server has and the other lacks, where there are many
 }
 
 // ReadDifferences reads the small part of TOML that the file uses: [[difference]] tables of strings and lists of strings.
@@ -53,7 +54,7 @@ func ReadDifferences(path string) ([]Difference, error) {
 			} else {
 				entry.Reason = text
 			}
-		case "where":
+		case "where", "names":
 			inner, ok := strings.CutPrefix(value, "[")
 			inner, closed := strings.CutSuffix(inner, "]")
 			if !ok || !closed {
@@ -64,7 +65,11 @@ func ReadDifferences(path string) ([]Difference, error) {
 				if err != nil {
 					return nil, wrong("not a list of strings")
 				}
-				entry.Where = append(entry.Where, text)
+				if name == "where" {
+					entry.Where = append(entry.Where, text)
+				} else {
+					entry.Names = append(entry.Names, text)
+				}
 			}
 		default:
 			return nil, wrong("unknown name")
@@ -92,6 +97,19 @@ func loadDifferences(suite string) (err error) {
 	differences.suite = suite
 	differences.list, err = ReadDifferences(os.Getenv("COMPAT_DIFFERENCES"))
 	return err
+}
+
+// Named gives, for each name that a difference of this test lists, the id of the difference.
+func Named(t testing.TB) map[string]string {
+	all := map[string]string{}
+	for _, d := range differences.list {
+		if slices.Contains(d.Where, differences.suite+"/"+t.Name()) {
+			for _, name := range d.Names {
+				all[name] = d.ID
+			}
+		}
+	}
+	return all
 }
 
 // Pick chooses the expectation of the server under test where the two servers differ on purpose. As the expectations
