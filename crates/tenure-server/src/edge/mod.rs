@@ -8,6 +8,8 @@
 mod auth;
 mod cluster;
 mod election;
+#[cfg(test)]
+mod fake;
 mod from_proto;
 mod gate;
 mod health;
@@ -30,8 +32,8 @@ use tenure_replica::input::{Consistency, Read};
 use tenure_state::ids::Revision;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::Status;
 use tonic::service::Routes;
+use tonic::{Response, Status};
 
 use crate::handle::Handle;
 use crate::identity::Identity;
@@ -112,38 +114,30 @@ impl Context {
         answered.map(|(header, _)| header).map_err(status::failure)
     }
 
-    fn timer(&self, request: &'static str, request_bytes: usize) -> Timer {
-        let warn_after = self.limits.warning_unary;
-        Timer { request, request_bytes, started: Instant::now(), warn_after }
-    }
-}
-
-/// Notes how long a unary request takes. Says its size but nothing of what is in it.
-struct Timer {
-    request: &'static str,
-    request_bytes: usize,
-    started: Instant,
-    warn_after: Duration,
-}
-
-impl Timer {
-    /// To be called with the answer at hand; measures it only if it took too long.
-    fn done<M: prost::Message>(self, response: &Result<M, Status>) {
-        let took = self.started.elapsed();
-        if took <= self.warn_after {
-            return;
-        }
-        let (request, request_bytes, took_ms) = (self.request, self.request_bytes, took.as_millis() as u64);
-        match response {
-            Ok(response) => {
-                let response_bytes = response.encoded_len();
-                tracing::warn!(request, took_ms, request_bytes, response_bytes, "a request took long");
-            }
-            Err(status) => {
-                let error = status.message();
-                tracing::warn!(request, took_ms, request_bytes, error, "a request took long and failed");
+    /// Does the work of a unary request, and logs it if that took long: its size, but nothing of what is in it.
+    async fn timed<M: prost::Message>(
+        &self,
+        request: &'static str,
+        request_bytes: usize,
+        work: impl Future<Output = Result<M, Status>>,
+    ) -> Result<Response<M>, Status> {
+        let started = Instant::now();
+        let result = work.await;
+        let took = started.elapsed();
+        if took > self.limits.warning_unary {
+            let took_ms = took.as_millis() as u64;
+            match &result {
+                Ok(response) => {
+                    let response_bytes = response.encoded_len();
+                    tracing::warn!(request, took_ms, request_bytes, response_bytes, "a request took long");
+                }
+                Err(status) => {
+                    let error = status.message();
+                    tracing::warn!(request, took_ms, request_bytes, error, "a request took long and failed");
+                }
             }
         }
+        result.map(Response::new)
     }
 }
 
@@ -172,3 +166,6 @@ pub(crate) fn routes(ctx: Context) -> Routes {
     add!(tenure_proto::health::health_server::HealthServer<_>, health::Health::new(ctx.clone()));
     routes.routes().prepare()
 }
+
+#[cfg(test)]
+mod tests;
