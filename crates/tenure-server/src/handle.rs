@@ -33,11 +33,25 @@ pub(crate) enum ToLoop {
 pub struct Handle {
     to_loop: Sender<ToLoop>,
     next: Arc<AtomicU64>,
+    term: Arc<AtomicU64>,
 }
 
 impl Handle {
     pub(crate) fn new(to_loop: Sender<ToLoop>) -> Handle {
-        Handle { to_loop, next: Arc::new(AtomicU64::new(1)) }
+        Handle { to_loop, next: Arc::new(AtomicU64::new(1)), term: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// The term as last heard of, for headers of what nobody asked for.
+    pub(crate) fn term(&self) -> u64 {
+        self.term.load(Ordering::Relaxed)
+    }
+
+    /// Terms only grow, so whoever hears of one may say so.
+    pub(crate) fn heard_term(&self, term: u64) {
+        // Nearly always known, and then nothing is written that other cores read.
+        if term > self.term() {
+            self.term.fetch_max(term, Ordering::Relaxed);
+        }
     }
 
     fn draw(&self) -> u64 {
@@ -47,7 +61,11 @@ impl Handle {
     async fn ask(&self, ticket: Ticket, input: Input) -> Answered<Answer> {
         let (answer, answered) = oneshot::channel();
         self.to_loop.send(ToLoop::Ask { ticket, input, answer }).map_err(|_| Failure::Stopped)?;
-        answered.await.unwrap_or(Err(Failure::Stopped))
+        let answered = answered.await.unwrap_or(Err(Failure::Stopped));
+        if let Ok((header, _)) = &answered {
+            self.heard_term(header.term);
+        }
+        answered
     }
 
     /// Proposes a change and waits until it is applied.

@@ -46,14 +46,15 @@ fn is_prefix(start: &[u8], end: &[u8]) -> bool {
 
 /// The groups of one range; they differ in what they filter and show.
 type Groups = SmallVec<[GroupKey; 2]>;
+type ByKey<T> = BTreeMap<Arc<[u8]>, T>;
 
 #[derive(Default)]
 pub(super) struct Index {
-    ones: BTreeMap<Arc<[u8]>, Groups>,
-    prefixes: BTreeMap<Arc<[u8]>, Groups>,
-    froms: BTreeMap<Arc<[u8]>, Groups>,
+    ones: ByKey<Groups>,
+    prefixes: ByKey<Groups>,
+    froms: ByKey<Groups>,
     /// By start, then by end.
-    spans: BTreeMap<Arc<[u8]>, BTreeMap<Arc<[u8]>, Groups>>,
+    spans: ByKey<ByKey<Groups>>,
 }
 
 impl Index {
@@ -128,7 +129,7 @@ impl Index {
     }
 }
 
-fn remove_from(map: &mut BTreeMap<Arc<[u8]>, Groups>, key: &Arc<[u8]>, group: GroupKey) {
+fn remove_from(map: &mut ByKey<Groups>, key: &Arc<[u8]>, group: GroupKey) {
     if let Some(groups) = map.get_mut(key) {
         groups.retain(|other| *other != group);
         if groups.is_empty() {

@@ -19,6 +19,7 @@ mod lock;
 mod maintenance;
 mod status;
 mod to_proto;
+mod watch;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,7 +31,6 @@ use tenure_proto::etcdserverpb as pb;
 use tenure_replica::effect::{Answer, Header, Status as MemberStatus};
 use tenure_replica::input::{Consistency, Read};
 use tenure_state::ids::Revision;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Response, Status};
@@ -49,7 +49,7 @@ pub(crate) struct Context {
     pub(crate) identity: Arc<Identity>,
     pub(crate) limits: Limits,
     /// Turns true when the server stops: then every open stream ends.
-    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
     /// What the data directory weighs, kept up to date by who writes to it.
     pub(crate) disk_bytes: Arc<AtomicU64>,
 }
@@ -154,6 +154,7 @@ pub(crate) fn routes(ctx: Context) -> Routes {
         }};
     }
     add!(pb::kv_server::KvServer<_>, kv::Kv::new(ctx.clone()));
+    routes.add_service(Gate::new(watch::WatchServer::new(ctx.clone()), ctx.clone()));
     add!(pb::lease_server::LeaseServer<_>, lease::Lease::new(ctx.clone()));
     add!(pb::cluster_server::ClusterServer<_>, cluster::Cluster::new(ctx.clone()));
     add!(
