@@ -89,7 +89,7 @@ impl State {
             return;
         }
         let mut attached = 0;
-        for record in self.mvcc.latest().filter(|record| !record.lease.is_none()) {
+        for record in self.mvcc.latest_of_all().filter(|record| !record.lease.is_none()) {
             assert!(self.leases.contains(record.lease), "a key lives no longer than its lease");
             attached += 1;
         }

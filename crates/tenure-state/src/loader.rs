@@ -48,7 +48,7 @@ impl Loader {
             return Err(error);
         }
         leases.finish_load().map_err(|what| LoadError(what.to_string()))?;
-        for record in mvcc.latest().filter(|record| !record.lease.is_none()) {
+        for record in mvcc.latest_of_all().filter(|record| !record.lease.is_none()) {
             if !leases.contains(record.lease) {
                 let (at, lease) = (record.at, record.lease);
                 return Err(LoadError(format!("record {at} is on lease {lease}, which does not live")));

@@ -90,27 +90,35 @@ impl Mvcc {
         self.revision = revision;
     }
 
-    /// Takes the next record into index and history.
-    pub fn append(&mut self, record: Record) -> Arc<Record> {
+    /// Takes the next record into index and history. Returns it and the version before it, be it a tombstone.
+    pub fn append(&mut self, record: Record) -> (Arc<Record>, Option<Arc<Record>>) {
         assert!(record.at.main > self.revision, "the visible past is never written to");
-        let record = Arc::new(record);
-        self.push(Arc::clone(&record));
-        record
+        self.push(record).expect("a record follows the one before it")
     }
 
     /// Takes a stored record back, checking it against those before it.
     pub fn load(&mut self, record: Record) -> Result<(), LoadError> {
-        if record.at.main > self.revision {
-            return Err(LoadError(alloc::format!("record {} is newer than the state", record.at)));
+        let at = record.at;
+        if at.main > self.revision {
+            return Err(LoadError(alloc::format!("record {at} is newer than the state")));
         }
-        if self.history.last().is_some_and(|last| last.at >= record.at) {
-            return Err(LoadError(alloc::format!("record {} is out of order", record.at)));
+        if self.history.last().is_some_and(|last| last.at >= at) {
+            return Err(LoadError(alloc::format!("record {at} is out of order")));
         }
-        if let Err(what) = index::follows(self.index.latest(&record.key), &record) {
-            return Err(LoadError(alloc::format!("record {}: {what}", record.at)));
+        self.push(record).map(|_| ()).map_err(|what| LoadError(alloc::format!("record {at}: {what}")))
+    }
+
+    fn push(&mut self, record: Record) -> Result<(Arc<Record>, Option<Arc<Record>>), &'static str> {
+        let (record, before) = self.index.push(record)?;
+        self.bytes += quota::record_bytes(&record);
+        let lived = before.as_ref().is_some_and(|before| !before.is_tombstone());
+        match (lived, !record.is_tombstone()) {
+            (false, true) => self.living += 1,
+            (true, false) => self.living -= 1,
+            _ => {}
         }
-        self.push(Arc::new(record));
-        Ok(())
+        self.history.push(Arc::clone(&record));
+        Ok((record, before))
     }
 
     /// Checks, after the last record was loaded, that no scrubbing is claimed that did not happen.
@@ -121,25 +129,14 @@ impl Mvcc {
         })
     }
 
-    fn push(&mut self, record: Arc<Record>) {
-        self.bytes += quota::record_bytes(&record);
-        let lived = self.index.push(Arc::clone(&record));
-        match (lived, !record.is_tombstone()) {
-            (false, true) => self.living += 1,
-            (true, false) => self.living -= 1,
-            _ => {}
-        }
-        self.history.push(record);
-    }
-
-    /// The key as the index holds it, so that all records of one key share its bytes.
-    pub fn shared_key(&self, key: &Bytes) -> Bytes {
-        self.index.latest(key).map_or_else(|| key.clone(), |record| record.key.clone())
-    }
-
     /// The living version of each key, in key order.
-    pub fn latest(&self) -> impl Iterator<Item = &Arc<Record>> {
-        self.index.iter().filter_map(|(_, versions)| versions.last().filter(|last| !last.is_tombstone()))
+    pub fn latest_of_all(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.index.iter().filter_map(|(_, versions)| versions.last()).filter(|last| !last.is_tombstone())
+    }
+
+    /// The living version of `key`, what the running entry wrote included.
+    pub fn latest(&self, key: &[u8]) -> Option<&Arc<Record>> {
+        self.index.versions(key)?.last().filter(|last| !last.is_tombstone())
     }
 
     /// All records in the order of history.
@@ -180,7 +177,7 @@ impl Mvcc {
     /// Reads a range with all of its options.
     pub fn range(&self, range: &Range, current: Revision) -> Result<RangeReply, Refusal> {
         let at = self.resolve(range.revision, current)?;
-        let needed = if range.count_only { 0 } else { range::needed(range) };
+        let needed = range::needed(range);
         let mut records = Vec::new();
         let mut count = 0_i64;
         for record in self.living_in(&range.range, at) {
@@ -289,7 +286,7 @@ impl Mvcc {
                 assert!(record.key == *key, "versions belong to their key");
                 assert!(before.is_none_or(|before| before.at < record.at), "versions are in order");
                 assert_eq!(index::follows(before, record), Ok(()));
-                let found = self.history.first_from(record.at);
+                let found = self.history.from(record.at).next();
                 assert!(found.is_some_and(|found| Arc::ptr_eq(found, record)), "history has each version");
                 bytes += quota::record_bytes(record);
                 count += 1;

@@ -43,7 +43,8 @@ impl Draft {
 impl State {
     /// Carries out a put and returns the version before it.
     pub(crate) fn put(&mut self, put: &Put, draft: &mut Draft) -> Result<Option<Arc<Record>>, Refusal> {
-        let before = self.mvcc.get(&put.key, draft.revision()).cloned();
+        // The entry itself sees all that it has written, so what lives for it is the latest version.
+        let before = self.mvcc.latest(&put.key).cloned();
         // A lease that does not live is told before a key that does not, as on etcd.
         let asked = match put.lease {
             PutLease::Set(id) if !id.is_none() && !self.leases.contains(id) => {
@@ -60,7 +61,7 @@ impl State {
             Some(value) => value.clone(),
             None => before.as_ref().ok_or(Refusal::KeyNotFound)?.value.clone(),
         };
-        let key = self.mvcc.shared_key(&put.key);
+        let key = before.as_ref().map_or(&put.key, |before| &before.key).clone();
         let lease_before = before.as_ref().map_or(LeaseId::NONE, |before| before.lease);
         self.move_key(&key, lease_before, lease);
         let (create, version) = match &before {
@@ -115,9 +116,14 @@ impl State {
         record.at = RevisionAt { main: draft.main, sub: draft.sub };
         draft.sub =
             draft.sub.checked_add(1).expect("an entry that makes 2^32 records does not fit into memory");
-        // The version before the revision, also where this revision touches the key twice.
-        let prev = self.mvcc.get(&record.key, draft.main.before()).cloned();
-        let record = self.mvcc.append(record);
+        let (record, before) = self.mvcc.append(record);
+        // Where this revision touches the key twice, watchers are told what was there before the revision.
+        let prev = match before {
+            Some(before) if before.at.main == draft.main => {
+                self.mvcc.get(&record.key, draft.main.before()).cloned()
+            }
+            before => before.filter(|before| !before.is_tombstone()),
+        };
         draft.changes.push(Change::Record(Arc::clone(&record)));
         draft.events.push(Event { record, prev });
     }

@@ -13,10 +13,12 @@ use alloc::vec::Vec;
 use crate::applied::Change;
 use crate::ids::{Revision, RevisionAt};
 use crate::mvcc::Mvcc;
-use crate::mvcc::index::Versions;
 use crate::quota;
 use crate::record::Record;
 use crate::refusal::Refusal;
+
+/// Records that a scrub takes out of history at once before it looks at each.
+const BATCH_MAX: usize = 128;
 
 impl Mvcc {
     pub fn compact(&mut self, revision: Revision) -> Result<(), Refusal> {
@@ -40,19 +42,24 @@ impl Mvcc {
     pub fn scrub(&mut self, limit: usize, changes: &mut Vec<Change>) -> bool {
         self.intact_from = self.compacted;
         let mut looks_left = limit.max(1);
-        while let Some(record) = self.history.first_from(self.scrubbed) {
-            if record.at.main > self.compacted {
+        while looks_left > 0 {
+            let due = self.history.from(self.scrubbed).take_while(|record| record.at.main <= self.compacted);
+            let batch: Vec<_> = due.take(looks_left.min(BATCH_MAX)).cloned().collect();
+            if batch.is_empty() {
                 break;
             }
-            if looks_left == 0 {
-                return true;
+            for record in batch {
+                if looks_left > 0 {
+                    looks_left = self.settle(&record, looks_left, changes);
+                }
             }
-            let record = Arc::clone(record);
-            self.settle(&record, &mut looks_left, changes);
-            self.scrubbed = RevisionAt { main: record.at.main, sub: record.at.sub + 1 };
         }
-        self.scrubbed = RevisionAt { main: self.compacted.next(), sub: 0 };
-        false
+        let next = self.history.from(self.scrubbed).next();
+        let more = next.is_some_and(|record| record.at.main <= self.compacted);
+        if !more {
+            self.scrubbed = RevisionAt { main: self.compacted.next(), sub: 0 };
+        }
+        more
     }
 
     /// The records from `from` on, each with whether a finished compaction keeps it. Unlike what a scrub drops,
@@ -71,40 +78,40 @@ impl Mvcc {
 
     /// A record that a scrub should have dropped already, if there is one.
     pub(super) fn unscrubbed(&self) -> Option<RevisionAt> {
-        let old = self
-            .history
-            .iter()
-            .take_while(|record| record.at < self.scrubbed && record.at.main < self.compacted);
-        old.filter(|record| {
-            let versions = self.index.versions(&record.key).expect("a key of history is in the index");
-            versions[0].at != record.at || record.is_tombstone()
+        let is_settled = |record: &Record| record.at < self.scrubbed && record.at.main < self.compacted;
+        self.index.iter().find_map(|(_, versions)| {
+            let superseding = versions.get(1).filter(|record| is_settled(record));
+            let tombstone = versions.first().filter(|record| record.is_tombstone() && is_settled(record));
+            superseding.or(tombstone).map(|record| record.at)
         })
-        .map(|record| record.at)
-        .next()
     }
 
     /// Drops the superfluous versions of the key of `record`, oldest first, as far as `looks_left` allows but
     /// at least up to `record`; the newer ones have their turn later in the walk. Taking many at once is what
-    /// keeps a key with very many versions from being moved down once for each of them.
-    fn settle(&mut self, record: &Record, looks_left: &mut usize, changes: &mut Vec<Change>) {
-        let versions = self.index.versions(&record.key).expect("a key of history is in the index");
-        let superfluous = superfluous_count(versions, self.compacted);
-        let own = versions.partition_point(|version| version.at <= record.at);
-        let count = superfluous.min(own.max(*looks_left));
-        *looks_left = looks_left.saturating_sub(count.max(1));
-        if count == 0 {
-            return;
+    /// keeps a key with very many versions from being moved down once for each of them. Returns how many looks
+    /// are left.
+    fn settle(&mut self, record: &Record, looks_left: usize, changes: &mut Vec<Change>) -> usize {
+        let versions = self.index.versions(&record.key).map_or(&[][..], |versions| versions);
+        let Ok(place) = versions.binary_search_by_key(&record.at, |version| version.at) else {
+            // Gone already, with what an earlier one of the batch took along. It must not count, or what one
+            // entry drops would depend on the size of a batch.
+            return looks_left;
+        };
+        let count = superfluous_count(versions, self.compacted).min(looks_left.max(place + 1));
+        if count > 0 {
+            self.index.drop_oldest(&record.key, count, |dropped| {
+                self.history.remove(dropped.at);
+                self.bytes -= quota::record_bytes(&dropped);
+                changes.push(Change::RecordGone(dropped.at));
+            });
         }
-        self.index.drop_oldest(&record.key, count, |dropped| {
-            self.history.remove(dropped.at);
-            self.bytes -= quota::record_bytes(&dropped);
-            changes.push(Change::RecordGone(dropped.at));
-        });
+        self.scrubbed = RevisionAt { main: record.at.main, sub: record.at.sub + 1 };
+        looks_left.saturating_sub(count.max(1))
     }
 }
 
 /// How many of the oldest versions nobody may ask for any more.
-fn superfluous_count(versions: &Versions, compacted: Revision) -> usize {
+fn superfluous_count(versions: &[Arc<Record>], compacted: Revision) -> usize {
     let up_to = versions.partition_point(|version| version.at.main <= compacted);
     let Some(last) = up_to.checked_sub(1).map(|place| &versions[place]) else { return 0 };
     let superseded = if last.is_tombstone() { up_to } else { up_to - 1 };

@@ -1,6 +1,7 @@
 //! Which versions each key has, oldest first.
 
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
 use core::ops::Bound;
 
@@ -25,21 +26,25 @@ impl Index {
         self.keys.get(key)
     }
 
-    pub fn latest(&self, key: &[u8]) -> Option<&Arc<Record>> {
-        self.keys.get(key)?.last()
-    }
-
-    /// Adds the newest version of its key. Says whether the key lived before.
-    pub fn push(&mut self, record: Arc<Record>) -> bool {
-        if let Some(versions) = self.keys.get_mut(&record.key) {
-            let last = versions.last().expect("versions are never empty");
-            assert!(last.at < record.at, "versions are added in order");
-            let lived = !last.is_tombstone();
-            versions.push(record);
-            return lived;
+    /// Adds the newest version of its key, unless it cannot follow the one before. Returns it and that one. All
+    /// records of one key come to share the bytes of the key.
+    pub fn push(&mut self, mut record: Record) -> Result<(Arc<Record>, Option<Arc<Record>>), &'static str> {
+        match self.keys.entry(record.key.clone()) {
+            Entry::Occupied(mut entry) => {
+                record.key = entry.key().clone();
+                let before = Arc::clone(entry.get().last().expect("versions are never empty"));
+                follows(Some(&before), &record)?;
+                let record = Arc::new(record);
+                entry.get_mut().push(Arc::clone(&record));
+                Ok((record, Some(before)))
+            }
+            Entry::Vacant(entry) => {
+                follows(None, &record)?;
+                let record = Arc::new(record);
+                entry.insert(SmallVec::from_buf([Arc::clone(&record)]));
+                Ok((record, None))
+            }
         }
-        self.keys.insert(record.key.clone(), SmallVec::from_buf([record]));
-        false
     }
 
     /// The keys of `range` from `from` on, in order, living or not.
@@ -65,7 +70,7 @@ impl Index {
 
     /// Takes the `count` oldest versions of `key` away, and the key itself when none is left.
     pub fn drop_oldest(&mut self, key: &[u8], count: usize, mut dropped: impl FnMut(Arc<Record>)) {
-        let versions = self.keys.get_mut(key).expect("a key of history is in the index");
+        let versions = self.keys.get_mut(key).expect("only what is there is dropped");
         for record in versions.drain(..count) {
             dropped(record);
         }
@@ -93,6 +98,9 @@ pub(super) fn living_at(versions: &Versions, revision: Revision) -> Option<&Arc<
 pub(super) fn follows(before: Option<&Arc<Record>>, record: &Record) -> Result<(), &'static str> {
     if record.key.is_empty() {
         return Err("an empty key");
+    }
+    if before.is_some_and(|before| before.at >= record.at) {
+        return Err("it is out of order");
     }
     if record.is_tombstone() {
         let bare = record.create == Revision::ZERO && record.value.is_empty() && record.lease.is_none();
