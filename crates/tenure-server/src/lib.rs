@@ -3,12 +3,14 @@
 // The parts are written beside each other; what one offers is used once the server that joins them is there.
 #![allow(dead_code)]
 
+pub mod config;
 mod edge;
 pub mod handle;
 pub mod identity;
 mod logging;
 pub mod metrics;
 
+pub use config::Config;
 pub use handle::Handle;
 pub use identity::Identity;
 pub use metrics::Metrics;
