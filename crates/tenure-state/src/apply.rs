@@ -3,7 +3,7 @@
 //! One match over all commands; each arm calls one function that stands elsewhere. Nothing here may depend on
 //! anything but the state and the entry, or members drift apart.
 
-use alloc::vec::{self, Vec};
+use alloc::vec::Vec;
 use core::mem;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use crate::write::Draft;
 use crate::{State, Stats};
 
 /// Keys that one turn deletes when a single entry deletes very many: a few milliseconds' worth.
-pub(crate) const SLICE_MAX: usize = 10_000;
+pub(crate) const SLICE_MAX: usize = 4_000;
 
 /// An entry that takes several turns.
 pub(crate) struct Job {
@@ -37,7 +37,7 @@ enum Work {
         reply: DeleteReply,
     },
     /// The leases of the tree stay until its last key is gone.
-    Tree { root: LeaseId, keys: vec::IntoIter<Bytes>, then: AfterTree },
+    Tree { root: LeaseId, leases: Vec<LeaseId>, then: AfterTree },
 }
 
 /// What a tree ends for.
@@ -148,12 +148,11 @@ impl State {
     }
 
     fn begin_delete(&mut self, delete: &DeleteRange, draft: &mut Draft) -> Begun {
-        let mut work = Work::Delete {
-            range: delete.range.clone(),
-            next: None,
-            prev: delete.prev,
-            reply: DeleteReply::default(),
-        };
+        let (range, prev) = (delete.range.clone(), delete.prev);
+        self.begin_work(Work::Delete { range, next: None, prev, reply: DeleteReply::default() }, draft)
+    }
+
+    fn begin_work(&mut self, mut work: Work, draft: &mut Draft) -> Begun {
         match self.work_on(&mut work, draft) {
             Some(reply) => Begun::Done(reply),
             None => Begun::Work(work),
@@ -178,7 +177,7 @@ impl State {
             return Err(Refusal::LeaseNotFound);
         }
         if self.leases.weight(id) > self.slice_max {
-            return Ok(Begun::Work(self.tree_work(id, AfterTree::Revoke)));
+            return Ok(self.begin_tree(id, AfterTree::Revoke, draft));
         }
         self.end_tree(id, draft);
         Ok(Begun::Done(Reply::Revoke { revision: draft.revision() }))
@@ -203,7 +202,7 @@ impl State {
             }
             // Only the first tree can be over the limit, and then nothing else ends in this entry.
             if weight > limit && weight > self.slice_max {
-                return Begun::Work(self.tree_work(root, AfterTree::Step { reply, clock }));
+                return self.begin_tree(root, AfterTree::Step { reply, clock }, draft);
             }
             reply.ended.extend(self.end_tree(root, draft));
             left = left.saturating_sub(weight);
@@ -230,11 +229,9 @@ impl State {
         ended.iter().map(|lease| (lease.id, lease.deadline)).collect()
     }
 
-    fn tree_work(&self, root: LeaseId, then: AfterTree) -> Work {
+    fn begin_tree(&mut self, root: LeaseId, then: AfterTree, draft: &mut Draft) -> Begun {
         let leases = self.leases.subtree(root);
-        let mut keys: Vec<Bytes> = leases.into_iter().flat_map(|id| self.leases.keys(id)).collect();
-        keys.sort_unstable();
-        Work::Tree { root, keys: keys.into_iter(), then }
+        self.begin_work(Work::Tree { root, leases, then }, draft)
     }
 
     /// One slice of the work; the reply when it was the last.
@@ -259,14 +256,20 @@ impl State {
                 reply.revision = draft.revision();
                 Some(Reply::DeleteRange(mem::take(reply)))
             }
-            Work::Tree { root, keys, then } => {
-                for key in keys.by_ref().take(self.slice_max) {
-                    self.bury(key, draft);
+            Work::Tree { root, leases, then } => {
+                // One more of each than a slice holds shows whether this is the last slice.
+                let limit = self.slice_max + 1;
+                let first_keys = leases.iter().flat_map(|id| self.leases.first_keys(*id, limit));
+                let mut keys: Vec<Bytes> = first_keys.collect();
+                keys.sort_unstable();
+                let is_last = keys.len() <= self.slice_max;
+                for key in keys.iter().take(self.slice_max) {
+                    let record = self.mvcc.latest(key).cloned().expect("a key on a lease lives");
+                    self.delete(&record, draft);
                 }
-                if keys.len() > 0 {
+                if !is_last {
                     return None;
                 }
-                // All keys are buried, so this ends the leases and finds no key of them that lives.
                 let ended = self.leases.end(*root);
                 draft.next_revision();
                 draft.changes.extend(ended.iter().map(|lease| Change::LeaseGone(lease.id)));
@@ -298,9 +301,9 @@ impl State {
     /// The keys on a lease in ascending order; empty if it does not live.
     pub fn lease_keys(&self, id: LeaseId) -> Vec<Bytes> {
         let mut keys = self.leases.keys(id);
-        // What a running delete took off the lease is still on it for everybody else.
-        if let Some(Job { work: Work::Delete { .. }, draft, .. }) = &self.job {
-            let prevs = draft.events.iter().filter_map(|event| event.prev.as_ref());
+        // What the running entry took off the lease is still on it for everybody else.
+        if let Some(job) = &self.job {
+            let prevs = job.draft.events.iter().filter_map(|event| event.prev.as_ref());
             keys.extend(prevs.filter(|prev| prev.lease == id).map(|prev| prev.key.clone()));
             keys.sort_unstable();
         }

@@ -397,6 +397,11 @@ impl LeaseTable {
         self.find(id).map(|lease| lease.keys.to_vec()).unwrap_or_default()
     }
 
+    /// The first `limit` of its keys in ascending order; at least one, if it has any.
+    pub(crate) fn first_keys(&self, id: LeaseId, limit: usize) -> Vec<Bytes> {
+        self.find(id).map(|lease| lease.keys.first(limit)).unwrap_or_default()
+    }
+
     /// All living leases in ascending order of (deadline, id).
     pub fn list(&self) -> Vec<LeaseId> {
         let mut leases: Vec<_> = self.slab.iter().map(|lease| (lease.deadline, lease.id)).collect();

@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Sets how many keys an entry may delete before it takes another turn; 10,000 from the start. It only cuts
+    /// Sets how many keys an entry may delete before it takes another turn; 4,000 from the start. It only cuts
     /// the work and never changes what comes out, so members may differ in it: the simulator and tests make it
     /// small, to get at [`Progress::Unfinished`](applied::Progress::Unfinished) cheaply.
     pub fn set_slice_max(&mut self, keys: usize) {

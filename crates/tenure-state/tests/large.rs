@@ -157,14 +157,13 @@ fn one_key_with_very_many_versions_is_scrubbed_in_bounded_steps() {
 }
 
 #[test]
-fn a_delete_of_very_many_keys_takes_turns_of_ten_thousand() {
+fn a_delete_of_very_many_keys_takes_several_turns() {
     let mut log = Log::new();
     for key in 0..25_000 {
         log.put(key, LeaseId::NONE);
     }
     let applied = log.apply(Command::DeleteRange(DeleteRange { range: all(), prev: false }));
-    // Done at once up to the third slice.
-    assert_eq!(log.turns, 3);
+    assert_eq!(log.turns, 7);
     assert_eq!(applied.events.len(), 25_000);
     assert_eq!(log.state.revision(), Revision(25_002));
     // Dead keys cost looks, not turns without end.
@@ -179,7 +178,7 @@ fn a_delete_of_very_many_keys_takes_turns_of_ten_thousand() {
 }
 
 #[test]
-fn a_lease_of_very_many_keys_takes_turns_of_ten_thousand() {
+fn a_lease_of_very_many_keys_takes_several_turns() {
     let mut log = Log::new();
     let stamp = |secs| Stamp { term: 1, clock: Nanos::from_secs(secs) };
     let (ttl, parent) = (Nanos::from_secs(5), LeaseId::NONE);
@@ -189,7 +188,7 @@ fn a_lease_of_very_many_keys_takes_turns_of_ten_thousand() {
     }
     let step = LeaseStep { stamp: stamp(5), renew: Vec::new(), limit: 1000, last: true };
     let applied = log.apply(Command::LeaseStep(step));
-    assert_eq!(log.turns, 4);
+    assert_eq!(log.turns, 7);
     assert_eq!(applied.events.len(), 25_000);
     assert!(applied.events.iter().all(|event| event.record.at.main == Revision(25_002)));
     assert_eq!((log.state.stats().keys, log.state.lease_count()), (0, 0));

@@ -67,6 +67,14 @@ impl Keys {
         }
     }
 
+    /// The first `limit` in ascending order.
+    pub fn first(&self, limit: usize) -> Vec<Bytes> {
+        match self {
+            Keys::Other(Some(many)) => many.iter().take(limit).cloned().collect(),
+            few => few.to_vec(),
+        }
+    }
+
     /// In ascending order.
     pub fn into_vec(self) -> Vec<Bytes> {
         match self {
