@@ -67,6 +67,11 @@ impl Groups {
         key
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
     /// One watcher less, which is in no list of the group any more.
     pub(super) fn leave(&mut self, key: GroupKey) {
         let group = &mut self.groups[key];
