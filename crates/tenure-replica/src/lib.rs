@@ -5,6 +5,7 @@
 //! it, `consensus` agrees on it, `commit` applies it and answers. A renewal goes by `renewals` and `steps` into the
 //! same log. A read goes by `read`, what watchers see by `watch`.
 
+pub mod checksum;
 mod commit;
 mod consensus;
 pub mod effect;
@@ -13,8 +14,11 @@ pub mod input;
 mod lease_clock;
 mod propose;
 mod read;
+pub mod recover;
 mod renewals;
+pub mod row;
 mod steps;
+pub mod wal;
 pub mod watch;
 
 use tenure_state::State;

@@ -1,0 +1,365 @@
+//! From rows and segments back to a member.
+//!
+//! The rows of the checkpoint make the state as of one applied index; the log says what came after it. Everything
+//! is checked on the way, and what does not check out is refused: this member stops, and the others still have
+//! what it had. Nothing that was durable once is ever left out to make a start possible.
+
+use tenure_state::{Loader, State};
+use thiserror::Error;
+
+use crate::effect::{HardState, LogEntry, Membership};
+use crate::row::{self, Head, Row, RowError, RowKey};
+use crate::wal::{self, Body, Header, HeaderError, Origin, Restart, Settings, Tail};
+
+/// Why a directory is refused. Says where, what, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RecoverError {
+    #[error(
+        "{file} is damaged at offset {offset}: {what}. This member does not start, because it would vote without \
+         what it promised to keep. In a cluster, remove this member, and add it again with an empty directory; \
+         otherwise restore a backup. `tenure check` lists all damage, `tenure export` saves what is readable"
+    )]
+    Damaged { file: String, offset: u64, what: String },
+    #[error(
+        "{file} is in format {found}, but this build of Tenure reads formats up to {known}: start the newer build \
+         that wrote it"
+    )]
+    NewerFormat { file: String, found: u32, known: u32 },
+    #[error(
+        "{file} belongs to member {:x} of cluster {:x}, but the directory to member {:x} of cluster {:x}: files of \
+         two members were mixed. Put back those of this member",
+        found.member, found.cluster, expected.member, expected.cluster
+    )]
+    Foreign { file: String, found: Origin, expected: Origin },
+}
+
+/// Where something was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    pub file: &'a str,
+    pub offset: u64,
+}
+
+impl Place<'_> {
+    fn damaged(self, what: impl Into<String>) -> RecoverError {
+        RecoverError::Damaged { file: self.file.to_owned(), offset: self.offset, what: what.into() }
+    }
+}
+
+/// All that a member needs to go on.
+pub struct Recovered {
+    pub state: State,
+    /// The term of the entry at the applied index of `state`.
+    pub applied_term: u64,
+    pub membership: Membership,
+    /// Its commit index is never below the applied index.
+    pub hard_state: HardState,
+    /// What is in the log behind the applied index, without a gap.
+    pub entries: Vec<LogEntry>,
+    /// How the log ended.
+    pub tail: Tail,
+    last_segment: u64,
+}
+
+impl Recovered {
+    /// The segment to write before anything else.
+    pub fn restart(&self, settings: Settings) -> Restart {
+        let base = self.state.meta().applied;
+        Restart::new(settings, self.last_segment + 1, base, self.hard_state, &self.entries)
+    }
+}
+
+/// Takes the rows of a checkpoint, in the order of their keys.
+pub struct RowReader {
+    origin: Origin,
+    seen: u64,
+    previous: Option<RowKey>,
+    head: Option<Head>,
+    membership: Option<Membership>,
+    loader: Option<Loader>,
+}
+
+/// What the rows say.
+pub struct Loaded {
+    pub state: State,
+    pub applied_term: u64,
+    pub membership: Membership,
+}
+
+impl RowReader {
+    pub fn new(origin: Origin) -> RowReader {
+        RowReader { origin, seen: 0, previous: None, head: None, membership: None, loader: None }
+    }
+
+    /// How many rows there should be, once the row that says so was read.
+    pub fn expected(&self) -> Option<u64> {
+        self.head.as_ref().map(|head| head.row_count)
+    }
+
+    pub fn row(&mut self, place: Place<'_>, key: &[u8], value: &[u8]) -> Result<(), RecoverError> {
+        let row = read_row(place, key, value)?;
+        let row_key = RowKey::decode(key).expect("the row was decoded by this key");
+        if self.previous.is_some_and(|previous| previous >= row_key) {
+            return Err(place.damaged("the row is not in the order of keys"));
+        }
+        self.previous = Some(row_key);
+        self.seen += 1;
+        match row {
+            Row::Format { origin, .. } if origin != self.origin => {
+                let file = place.file.to_owned();
+                return Err(RecoverError::Foreign { file, found: origin, expected: self.origin });
+            }
+            Row::Format { .. } => {}
+            Row::Head(head) => {
+                self.loader = Some(State::load(head.meta.clone()));
+                self.head = Some(head);
+            }
+            Row::Membership(membership) => self.membership = Some(membership),
+            Row::Record(record) => self.loader(place)?.record(record),
+            Row::Lease(row) => self.loader(place)?.lease(row),
+        }
+        Ok(())
+    }
+
+    fn loader(&mut self, place: Place<'_>) -> Result<&mut Loader, RecoverError> {
+        self.loader
+            .as_mut()
+            .ok_or_else(|| place.damaged("rows without the row that says as of when they are"))
+    }
+
+    /// No rows at all are the state before the first checkpoint.
+    pub fn finish(self, file: &str) -> Result<Loaded, RecoverError> {
+        let place = Place { file, offset: 0 };
+        if self.seen == 0 {
+            let membership = Membership::default();
+            return Ok(Loaded { state: State::new(), applied_term: 0, membership });
+        }
+        let (Some(head), Some(membership), Some(loader)) = (self.head, self.membership, self.loader) else {
+            return Err(
+                place.damaged("the rows that say as of when and for whom the others are do not exist")
+            );
+        };
+        if head.row_count != self.seen {
+            let what = format!("{} rows were written, {} are there", head.row_count, self.seen);
+            return Err(place.damaged(what));
+        }
+        let state = loader.finish().map_err(|error| place.damaged(format!("rows contradict: {error}")))?;
+        Ok(Loaded { state, applied_term: head.term, membership })
+    }
+}
+
+/// Reads one row, with the errors of a start.
+pub fn read_row(place: Place<'_>, key: &[u8], value: &[u8]) -> Result<Row, RecoverError> {
+    row::decode(key, value).map_err(|error| match error {
+        RowError::NewerFormat { found } => {
+            RecoverError::NewerFormat { file: place.file.to_owned(), found, known: row::FORMAT }
+        }
+        other => match RowKey::decode(key) {
+            Ok(key) => place.damaged(format!("{other} ({key:?})")),
+            Err(_) => place.damaged(other.to_string()),
+        },
+    })
+}
+
+/// A segment file by its name and its first [`wal::HEADER_BYTES`].
+#[derive(Clone, Debug)]
+pub struct SegmentFile {
+    pub file: String,
+    /// As its name says.
+    pub number: u64,
+    pub head: Vec<u8>,
+}
+
+/// A segment that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub file: String,
+    pub header: Header,
+    /// Where it ends, if another one follows.
+    pub end: Option<u64>,
+}
+
+/// Picks the segments that count, oldest first: those from the last start of the process on. `floor` is the segment
+/// that this directory is known to have reached, 0 if its log was never begun.
+pub fn plan(origin: Origin, floor: u64, mut files: Vec<SegmentFile>) -> Result<Vec<Segment>, RecoverError> {
+    files.sort_by_key(|file| file.number);
+    let newest = files.last().map_or(0, |file| file.number);
+    if newest < floor {
+        let what = format!("log segment {floor} does not exist: the newest one is {newest}");
+        return Err(Place { file: "log", offset: 0 }.damaged(what));
+    }
+    let mut planned: Vec<Segment> = Vec::new();
+    for SegmentFile { file, number, head } in files.into_iter().rev() {
+        let follower = planned.last().map(|segment| &segment.header);
+        if follower.is_some_and(|follower| follower.number != number + 1) {
+            // Whether what was there is needed shows when the entries are read.
+            break;
+        }
+        let end = follower.map(|follower| follower.prev_end);
+        let header = read_header(&file, &head)?;
+        if header.origin != origin {
+            return Err(RecoverError::Foreign { file, found: header.origin, expected: origin });
+        }
+        if header.number != number {
+            let what = format!("it is segment {} by its header: files were renamed", header.number);
+            return Err(Place { file: &file, offset: 0 }.damaged(what));
+        }
+        let restart = header.restart;
+        planned.push(Segment { file, header, end });
+        if restart {
+            break;
+        }
+    }
+    planned.reverse();
+    Ok(planned)
+}
+
+fn read_header(file: &str, head: &[u8]) -> Result<Header, RecoverError> {
+    Header::decode(head).map_err(|error| match error {
+        HeaderError::NewerFormat { found } => {
+            RecoverError::NewerFormat { file: file.to_owned(), found, known: wal::FORMAT }
+        }
+        other => Place { file, offset: 0 }.damaged(other.to_string()),
+    })
+}
+
+/// Takes the segments that [`plan`] picked, in their order.
+pub struct LogReader {
+    applied: u64,
+    applied_term: u64,
+    hard_state: Option<HardState>,
+    entries: Vec<LogEntry>,
+    /// The last index of the log so far, that of the checkpoint or before it included.
+    last: Option<u64>,
+    /// The term that the log has at the applied index, where it still has it.
+    term_at_applied: Option<u64>,
+    tail: Tail,
+    last_segment: u64,
+}
+
+/// What the log says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    pub hard_state: HardState,
+    pub entries: Vec<LogEntry>,
+    pub tail: Tail,
+    pub last_segment: u64,
+}
+
+impl LogReader {
+    /// For a log behind a checkpoint at this index and term.
+    pub fn new(applied: u64, applied_term: u64) -> LogReader {
+        LogReader {
+            applied,
+            applied_term,
+            hard_state: None,
+            entries: Vec::new(),
+            last: None,
+            term_at_applied: None,
+            tail: Tail::default(),
+            last_segment: 0,
+        }
+    }
+
+    /// `bytes` is the whole file.
+    pub fn segment(&mut self, segment: &Segment, bytes: &[u8]) -> Result<(), RecoverError> {
+        let Segment { file, header, end } = segment;
+        let place = |offset| Place { file, offset };
+        if read_header(file, bytes)? != *header {
+            return Err(place(0).damaged("the header changed while it was read"));
+        }
+        if self.last.is_none() && header.first_index > self.applied + 1 {
+            let what = format!(
+                "the log begins with entry {}, but the checkpoint ends at {}: a segment before this one or a newer \
+                 checkpoint is missing",
+                header.first_index, self.applied
+            );
+            return Err(place(0).damaged(what));
+        }
+        self.last.get_or_insert(header.first_index.saturating_sub(1));
+        let bodies = match end {
+            Some(end) => wal::scan_closed(header, bytes, *end),
+            None => wal::scan_last(header, bytes).map(|scanned| {
+                self.tail = scanned.tail;
+                scanned.bodies
+            }),
+        }
+        .map_err(|damage| place(damage.offset).damaged(damage.what))?;
+        for body in bodies {
+            match body {
+                Body::Entry(entry) => self.entry(place(0), entry)?,
+                Body::HardState(state) => self.hard_state = Some(state),
+                Body::Idle => {}
+            }
+        }
+        self.last_segment = header.number;
+        Ok(())
+    }
+
+    fn entry(&mut self, place: Place<'_>, entry: LogEntry) -> Result<(), RecoverError> {
+        let last = self.last.unwrap_or(0);
+        if entry.index > last + 1 && entry.index > self.applied + 1 {
+            let what = format!("entry {} follows entry {last}", entry.index);
+            return Err(place.damaged(what));
+        }
+        while self.entries.last().is_some_and(|kept| kept.index >= entry.index) {
+            self.entries.pop();
+        }
+        if self.entries.last().is_some_and(|kept| kept.term > entry.term) {
+            return Err(
+                place.damaged(format!("entry {} is of an older term than the one before it", entry.index))
+            );
+        }
+        self.last = Some(entry.index);
+        if entry.index == self.applied {
+            self.term_at_applied = Some(entry.term);
+        }
+        if entry.index > self.applied {
+            self.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// `file` is where the last segment was read.
+    pub fn finish(self, file: &str) -> Result<Log, RecoverError> {
+        let place = Place { file, offset: 0 };
+        if let Some(term) = self.term_at_applied.filter(|term| *term != self.applied_term) {
+            let what = format!(
+                "entry {} is of term {term}, but the checkpoint was taken at one of term {}",
+                self.applied, self.applied_term
+            );
+            return Err(place.damaged(what));
+        }
+        let mut state = match self.hard_state {
+            Some(state) => state,
+            None if self.last_segment == 0 => HardState::default(),
+            None => return Err(place.damaged("the hard state that each segment begins with is missing")),
+        };
+        let last = self.entries.last().map_or(self.applied, |entry| entry.index);
+        if state.commit > last {
+            let what = format!("entries up to {} were committed, but the log ends at {last}", state.commit);
+            return Err(place.damaged(what));
+        }
+        if let Some(vote) = self.tail.vote
+            && (vote.term > state.term || (vote.term == state.term && state.vote == 0))
+        {
+            (state.term, state.vote) = (vote.term, vote.vote);
+        }
+        // A write that tore between an entry of a new term and the hard state of that term: no vote in it was given.
+        let term = self.entries.last().map_or(self.applied_term, |entry| entry.term);
+        if state.term < term {
+            (state.term, state.vote) = (term, 0);
+        }
+        state.commit = state.commit.max(self.applied);
+        Ok(Log { hard_state: state, entries: self.entries, tail: self.tail, last_segment: self.last_segment })
+    }
+}
+
+impl Loaded {
+    /// Puts checkpoint and log together.
+    pub fn with(self, log: Log) -> Recovered {
+        let Loaded { state, applied_term, membership } = self;
+        let Log { hard_state, entries, tail, last_segment } = log;
+        Recovered { state, applied_term, membership, hard_state, entries, tail, last_segment }
+    }
+}
