@@ -3,12 +3,17 @@
 // The parts are written beside each other; what one offers is used once the server that joins them is there.
 #![allow(dead_code)]
 
+mod checkpoint;
 pub mod config;
+pub mod datadir;
+mod disk;
 mod edge;
 pub mod handle;
 pub mod identity;
 mod logging;
 pub mod metrics;
+pub mod storage;
+mod store;
 
 pub use config::Config;
 pub use handle::Handle;

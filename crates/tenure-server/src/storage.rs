@@ -1,0 +1,348 @@
+//! What a member keeps on disk, behind one face: the log, the checkpoint, the directory that holds them.
+//!
+//! The driver hands over what the replica asks for and hears of it through inputs to the replica. Nothing here
+//! waits for a disk but [`Storage::open`] and [`Storage::stop`].
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tenure_replica::Input;
+use tenure_replica::effect::{Append, Checkpoint};
+use tenure_replica::recover::{self, LogReader, Place, RecoverError, Recovered, RowReader, SegmentFile};
+use tenure_replica::wal::{HEADER_BYTES, Origin, Settings};
+use thiserror::Error;
+
+use crate::checkpoint::{Checkpoints, ToCheckpoint};
+use crate::datadir::{DataDir, DirError, DirIdentity};
+use crate::disk::{self, Keeper, Log, ToLog};
+use crate::store::{Store, StoreError};
+
+/// Where completions go: to the loop that owns the replica.
+pub type Tell = Arc<dyn Fn(Input) + Send + Sync>;
+
+/// Called once, when what was asked for is done.
+pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+#[derive(Clone, Debug)]
+pub struct StorageOptions {
+    pub segment_bytes: u64,
+    /// How many spare segments are kept ready for a full disk.
+    pub spare_count: usize,
+    /// How much is kept for the checkpoint on a full disk; 0 is nothing.
+    pub ballast_bytes: u64,
+    /// How long a change may wait for the checkpoint.
+    pub checkpoint_interval: Duration,
+    /// How many bytes may.
+    pub checkpoint_bytes: u64,
+    /// How much of the address space the checkpoint may fill. Costs nothing until it is used.
+    pub map_bytes: usize,
+    /// Acknowledge what a power loss may take back. For tests and throw-away clusters.
+    pub unsafe_no_fsync: bool,
+}
+
+impl Default for StorageOptions {
+    fn default() -> StorageOptions {
+        StorageOptions {
+            segment_bytes: 64 << 20,
+            spare_count: 2,
+            ballast_bytes: 64 << 20,
+            checkpoint_interval: Duration::from_secs(5),
+            checkpoint_bytes: 32 << 20,
+            map_bytes: 1 << 40,
+            unsafe_no_fsync: false,
+        }
+    }
+}
+
+impl StorageOptions {
+    /// For servers that come and go by the hundred: starts at once and takes a few hundred KiB of disk.
+    pub fn small() -> StorageOptions {
+        StorageOptions {
+            segment_bytes: 256 << 10,
+            spare_count: 0,
+            ballast_bytes: 0,
+            map_bytes: 1 << 30,
+            ..StorageOptions::default()
+        }
+    }
+}
+
+/// Who wants to know how long things took. Called on the threads that do them, so they must return at once.
+pub struct Timings {
+    pub wal_write: Observe,
+    pub wal_fsync: Observe,
+    pub commit: Observe,
+    pub defragment: Observe,
+    pub snapshot: Observe,
+}
+
+pub type Observe = Box<dyn Fn(Duration) + Send + Sync>;
+
+impl Default for Timings {
+    fn default() -> Timings {
+        let nobody = || -> Observe { Box::new(|_| {}) };
+        Timings {
+            wal_write: nobody(),
+            wal_fsync: nobody(),
+            commit: nobody(),
+            defragment: nobody(),
+            snapshot: nobody(),
+        }
+    }
+}
+
+/// How far a start is: `done` of `total` of what this phase counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub phase: Phase,
+    pub done: u64,
+    pub total: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Rows of the checkpoint.
+    Checkpoint,
+    /// Segments of the log.
+    Log,
+}
+
+/// Why a member does not start on a directory.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Dir(#[from] DirError),
+    #[error("{}: {error}", root.display())]
+    Recover { root: PathBuf, error: RecoverError },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{}: {what}: {error}", path.display())]
+    Io { path: PathBuf, what: &'static str, error: io::Error },
+}
+
+impl OpenError {
+    /// Whether the data is damaged, as against not reachable or not ours: its exit code is 65.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            OpenError::Dir(DirError::DamagedIdentity { .. })
+                | OpenError::Recover {
+                    error: RecoverError::Damaged { .. } | RecoverError::Foreign { .. },
+                    ..
+                }
+        )
+    }
+}
+
+/// What the files take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    pub log_bytes: u64,
+    /// etcd's `dbSize`.
+    pub checkpoint_bytes: u64,
+    /// What waits to be committed to the checkpoint, about.
+    pub pending_bytes: u64,
+}
+
+/// The disk of a running member. Dropping it without [`Storage::stop`] leaves what a killed process leaves.
+pub struct Storage {
+    // Fields end in this order: those that write first, the lock on the directory last.
+    log: Log,
+    checkpoints: Checkpoints,
+    keeper: Arc<Keeper>,
+    keeper_thread: Option<JoinHandle<()>>,
+    store: Arc<Store>,
+    timings: Arc<Timings>,
+    dir: DataDir,
+}
+
+impl Storage {
+    /// Opens the directory of a member and brings back what it holds. `fresh` is whose it becomes if it is new;
+    /// otherwise [`Storage::identity`] tells whose it is.
+    pub fn open(
+        root: &Path,
+        options: &StorageOptions,
+        fresh: Origin,
+        tell: Tell,
+        timings: Timings,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Recovered, Storage), OpenError> {
+        let mut dir = DataDir::open(root, fresh)?;
+        let origin = dir.identity.origin;
+        let sync = !options.unsafe_no_fsync;
+        let store = Store::open(&dir.checkpoint(), options.map_bytes, sync)?;
+        let recovered = recover(&dir, &store, progress)?;
+        let settings = Settings { origin, segment_bytes: options.segment_bytes, salt: rand::random::<u32>() };
+        let log_dir = dir.log();
+        let io_error = |error| OpenError::Io { path: log_dir.clone(), what: "cannot begin the log", error };
+        let mut left = disk::list_segments(&log_dir).map_err(io_error)?;
+        let restart = recovered.restart(settings);
+        let segment = restart.segment;
+        let begun = disk::begin(&log_dir, restart, options).map_err(io_error)?;
+        dir.started(segment)?;
+        left.sort();
+        let left = left.into_iter().map(|(number, _)| number).collect();
+        let (keeper, keeper_thread) =
+            Keeper::start(&log_dir, &dir.ballast(), options, Arc::clone(&tell), left).map_err(io_error)?;
+        let store = Arc::new(store);
+        let timings = Arc::new(timings);
+        let log = Log::start(begun, Arc::clone(&keeper), Arc::clone(&tell), Arc::clone(&timings));
+        let checkpoints = Checkpoints::start(
+            Arc::clone(&store),
+            origin,
+            options,
+            Arc::clone(&keeper),
+            tell,
+            Arc::clone(&timings),
+        );
+        let keeper_thread = Some(keeper_thread);
+        Ok((recovered, Storage { log, checkpoints, keeper, keeper_thread, store, timings, dir }))
+    }
+
+    /// Whose directory this is, and which life of it this is.
+    pub fn identity(&self) -> DirIdentity {
+        self.dir.identity
+    }
+
+    /// Answered by [`Input::Appended`].
+    pub fn append(&self, append: Append) {
+        self.log.send(ToLog::Append(append));
+    }
+
+    /// Answered by [`Input::Checkpointed`], not necessarily one by one.
+    pub fn checkpoint(&self, checkpoint: Checkpoint) {
+        self.checkpoints.send(ToCheckpoint::Fold(checkpoint));
+    }
+
+    /// Gives up the log through this index.
+    pub fn cut(&self, through: u64) {
+        self.log.send(ToLog::Cut { through });
+    }
+
+    /// Commits now what was handed over so far.
+    pub fn flush(&self, done: Done) {
+        self.checkpoints.send(ToCheckpoint::Flush(done));
+    }
+
+    /// Rewrites the checkpoint without its free space.
+    pub fn defragment(&self, done: Done) {
+        self.checkpoints.send(ToCheckpoint::Defragment(done));
+    }
+
+    /// Reads all rows in the order of their keys, as of one moment not before this call, on a thread of its own.
+    /// A slow reader makes the file grow, so a bounded one must give up in time.
+    pub fn snapshot(
+        &self,
+        mut row: impl FnMut(&[u8], &[u8]) -> io::Result<()> + Send + 'static,
+        done: impl FnOnce(Result<(), SnapshotError>) + Send + 'static,
+    ) {
+        let store = Arc::clone(&self.store);
+        let timings = Arc::clone(&self.timings);
+        self.flush(Box::new(move |flushed| {
+            if let Err(error) = flushed {
+                return done(Err(error.into()));
+            }
+            // Detached: it ends with its reader.
+            std::thread::spawn(move || {
+                let started = Instant::now();
+                let read = store.read::<SnapshotError>(|key, value| Ok(row(key, value)?));
+                (timings.snapshot)(started.elapsed());
+                done(read);
+            });
+        }));
+    }
+
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            log_bytes: self.log.bytes(),
+            checkpoint_bytes: self.store.bytes(),
+            pending_bytes: self.checkpoints.pending_bytes(),
+        }
+    }
+
+    /// Writes what waits, takes a last checkpoint, and closes everything.
+    pub fn stop(self) {
+        let (done, flushed) = crossbeam_channel::bounded(1);
+        self.flush(Box::new(move |result| {
+            let _ = done.send(result);
+        }));
+        // On a full disk it may never come; the log has everything.
+        let _ = flushed.recv_timeout(Duration::from_secs(10));
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        self.keeper.stop();
+        if let Some(thread) = self.keeper_thread.take() {
+            // A panic there was reported there, and aborts the release build.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Why a read of all rows ended early.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the reader failed: {0}")]
+    Reader(#[from] io::Error),
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+}
+
+fn recover(dir: &DataDir, store: &Store, progress: &mut dyn FnMut(Progress)) -> Result<Recovered, OpenError> {
+    let DirIdentity { origin, segment: floor, .. } = dir.identity;
+    let file = "checkpoint/data.mdb";
+    let mut rows = RowReader::new(origin);
+    let mut done = 0;
+    let read = store.read::<SnapshotError>(|key, value| {
+        rows.row(Place { file, offset: 0 }, key, value)?;
+        done += 1;
+        if done % 65_536 == 0 {
+            progress(Progress { phase: Phase::Checkpoint, done, total: rows.expected().unwrap_or(done) });
+        }
+        Ok(())
+    });
+    let refused = |error| OpenError::Recover { root: dir.root().to_owned(), error };
+    read.map_err(|error| match error {
+        SnapshotError::Store(error) => error.into(),
+        SnapshotError::Recover(error) => refused(error),
+        SnapshotError::Reader(error) => {
+            OpenError::Io { path: dir.checkpoint(), what: "cannot read the checkpoint", error }
+        }
+    })?;
+    let loaded = rows.finish(file).map_err(refused)?;
+    let log_dir = dir.log();
+    let io_error = |error| OpenError::Io { path: log_dir.clone(), what: "cannot read the log", error };
+    let mut files = Vec::new();
+    for (number, path) in disk::list_segments(&log_dir).map_err(io_error)? {
+        let mut head = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(HEADER_BYTES).read_to_end(&mut head))
+            .map_err(io_error)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        files.push(SegmentFile { file: format!("log/{name}"), number, head });
+    }
+    let segments = recover::plan(origin, floor, files).map_err(refused)?;
+    let applied = loaded.state.meta().applied;
+    let mut log = LogReader::new(applied, loaded.applied_term);
+    let total = segments.len() as u64;
+    for (done, segment) in segments.iter().enumerate() {
+        progress(Progress { phase: Phase::Log, done: done as u64, total });
+        let bytes = std::fs::read(disk::segment_path(&log_dir, segment.header.number)).map_err(io_error)?;
+        log.segment(segment, &bytes).map_err(refused)?;
+    }
+    progress(Progress { phase: Phase::Log, done: total, total });
+    let last = segments.last().map_or("log", |segment| segment.file.as_str());
+    let log = log.finish(last).map_err(refused)?;
+    Ok(loaded.with(log))
+}
+
+#[cfg(test)]
+mod tests;
