@@ -7,6 +7,7 @@
 use tenure_state::{Loader, State};
 use thiserror::Error;
 
+use crate::Start;
 use crate::effect::{HardState, LogEntry, Membership};
 use crate::row::{self, Head, Row, RowError, RowKey};
 use crate::wal::{self, Body, Header, HeaderError, Origin, Restart, Settings, Tail};
@@ -51,6 +52,7 @@ pub struct Recovered {
     pub state: State,
     /// The term of the entry at the applied index of `state`.
     pub applied_term: u64,
+    /// Empty before the first checkpoint.
     pub membership: Membership,
     /// Its commit index is never below the applied index.
     pub hard_state: HardState,
@@ -66,6 +68,13 @@ impl Recovered {
     pub fn restart(&self, settings: Settings) -> Restart {
         let base = self.state.meta().applied;
         Restart::new(settings, self.last_segment + 1, base, self.hard_state, &self.entries)
+    }
+
+    /// `first` is the membership that the log began with: it counts until a checkpoint says more.
+    pub fn into_start(self, first: Membership) -> Start {
+        let Recovered { state, applied_term, membership, hard_state, entries, .. } = self;
+        let membership = if membership == Membership::default() { first } else { membership };
+        Start { state, applied_term, membership, hard_state, entries }
     }
 }
 

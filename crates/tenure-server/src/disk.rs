@@ -206,7 +206,7 @@ impl Worker {
         for op in &ops {
             self.execute(op);
         }
-        if let Some(last) = appends().last() {
+        if let Some(last) = appends().next_back() {
             (self.tell)(Input::Appended { batch: last.batch });
         }
         let through = messages.iter().filter_map(|message| match message {
