@@ -2,6 +2,11 @@
 //!
 //! Times are processor time where the system tells it, and still move with what else runs on the machine;
 //! memory is the growth of the process.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it measures: it reads a clock and what the system says of the process"
+)]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -3,6 +3,7 @@
 //! A script is read line by line. `#` starts a comment, `>` a command (see `scripts/language.rs`), and what
 //! stands below a command is what it printed. A test fails if it prints anything else; with `REWRITE=1` in the
 //! environment it writes down what was printed instead, to be read against the rules before it is committed.
+#![expect(clippy::disallowed_methods, reason = "the scripts are files")]
 
 #[path = "scripts/language.rs"]
 mod language;
