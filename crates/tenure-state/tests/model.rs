@@ -23,7 +23,7 @@ use tenure_state::ids::{LeaseId, MemberId, Nanos, Revision, RevisionAt};
 use tenure_state::key::KeyRange;
 use tenure_state::record::Record;
 use tenure_state::refusal::Refusal;
-use tenure_state::{HashKv, State, txn};
+use tenure_state::{HashKv, State, range, txn};
 
 use crate::naive::Model;
 
@@ -190,6 +190,7 @@ fn run(steps: &[Step], split: usize) {
         }
         rows.fold(&applied.changes);
         state.assert_invariants();
+        assert_eq!(state.meta().applied, entry.index);
         compare(&state, &model, step);
         if let Ok(Reply::Scrub { more: false }) = &applied.reply {
             compare_scrubbed(&state, &model);
@@ -213,7 +214,12 @@ fn compare(state: &State, model: &Model, step: &Step) {
     assert_eq!(state.clock(), model.clock);
     assert_eq!(state.stats().keys, model.at(model.revision()).len() as u64);
     for read in &step.reads {
-        assert_eq!(state.range(read), model.range(read), "{read:?}");
+        let answer = state.range(read);
+        assert_eq!(answer, model.range(read), "{read:?}");
+        if let Ok(answer) = answer {
+            let (records, more) = range::finish(paged(state, read), read);
+            assert_eq!((records, more, range::shown(read)), (answer.records, answer.more, answer.shown));
+        }
     }
     let reads = Txn {
         compare: Vec::new(),
@@ -228,6 +234,24 @@ fn compare(state: &State, model: &Model, step: &Step) {
     for (id, row) in &model.leases {
         assert_eq!(state.lease(*id).as_ref(), Some(row));
         assert_eq!(state.lease_keys(*id), model.lease_keys(*id));
+    }
+}
+
+/// What a long read collects in pages before it is finished.
+fn paged(state: &State, read: &Range) -> Vec<Arc<Record>> {
+    let at = if read.revision > 0 { Revision(read.revision) } else { state.revision() };
+    let (mut from, mut records) = (None, Vec::new());
+    loop {
+        let left = range::needed(read).saturating_sub(records.len()).min(2);
+        if left == 0 {
+            return records;
+        }
+        let page = state.range_page(&read.range, from.as_ref(), at, left).expect("it may be read");
+        records.extend(page.records);
+        from = page.next;
+        if from.is_none() {
+            return records;
+        }
     }
 }
 
@@ -264,12 +288,12 @@ fn compare_past(state: &State, model: &Model) {
             }
         }
         assert_eq!(told.events, expected, "history from {revision}");
-        compare_pages(state, revision, &expected.len());
+        compare_pages(state, model, revision, expected.len());
     }
 }
 
 /// Reading, telling and hashing in small pages comes to the same as at once.
-fn compare_pages(state: &State, revision: i64, event_count: &usize) {
+fn compare_pages(state: &State, model: &Model, revision: i64, event_count: usize) {
     let (mut from, mut count) = (Some(Revision(revision)), 0);
     while let Some(next) = from {
         let part = state.replay(next, 1).expect("it may be told");
@@ -278,7 +302,7 @@ fn compare_pages(state: &State, revision: i64, event_count: &usize) {
         count += part.events.len();
         from = part.next;
     }
-    assert_eq!(count, *event_count);
+    assert_eq!(count, event_count);
     let (mut from, mut records) = (None, Vec::new());
     loop {
         let page = state.range_page(&everything(0).range, from.as_ref(), Revision(revision), 1);
@@ -290,10 +314,22 @@ fn compare_pages(state: &State, revision: i64, event_count: &usize) {
             break;
         }
     }
-    assert_eq!(records, state.range(&everything(revision)).expect("it may be read").records);
+    assert!(records.iter().eq(model.at(revision).values()));
+    let (mut from, mut count) = (None, 0);
+    loop {
+        let page = state.count_page(&everything(0).range, from.as_ref(), Revision(revision), 1);
+        let (counted, next) = page.expect("it may be read");
+        count += counted;
+        from = next;
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(count, records.len() as u64);
     let start = HashKv { at: Revision(revision), ..HashKv::default() };
     let at_once = state.hash_kv(start.clone(), usize::MAX).expect("it may be hashed");
     assert!(at_once.done);
+    assert_eq!(at_once.hash, model.hash_kv(revision));
     let mut hash = start;
     while !hash.done {
         hash = state.hash_kv(hash, 1).expect("it may be hashed");
@@ -345,7 +381,7 @@ fn bound() -> impl Strategy<Value = i64> {
     prop_oneof![6 => Just(0), 1 => -1..20_i64]
 }
 
-fn range() -> impl Strategy<Value = Range> {
+fn read() -> impl Strategy<Value = Range> {
     use {SortOrder as Order, SortTarget as Target};
     let target = select(vec![Target::Key, Target::Version, Target::Create, Target::Mod, Target::Value]);
     let order = select(vec![Order::None, Order::Ascend, Order::Descend]);
@@ -388,7 +424,7 @@ fn compare_strategy() -> impl Strategy<Value = Compare> {
 
 fn txn_strategy() -> impl Strategy<Value = Txn> {
     let op = prop_oneof![
-        2 => range().prop_map(Op::Range),
+        2 => read().prop_map(Op::Range),
         3 => put().prop_map(Op::Put),
         2 => delete().prop_map(Op::DeleteRange),
     ];
@@ -439,7 +475,7 @@ fn step() -> impl Strategy<Value = Step> {
     let elapsed =
         prop_oneof![3 => 0..4_u64, 1 => 4..10_u64].prop_map(|halves| Nanos::from_millis(halves * 500));
     let quota_bytes = prop_oneof![9 => Just(0), 1 => 500..4000_u64];
-    (command(), elapsed, proptest::bool::weighted(0.05), quota_bytes, vec(range(), 0..4), vec(range(), 0..2))
+    (command(), elapsed, proptest::bool::weighted(0.05), quota_bytes, vec(read(), 0..4), vec(read(), 0..2))
         .prop_map(|(command, elapsed, stale, quota_bytes, reads, read_txn)| Step {
             command,
             elapsed,

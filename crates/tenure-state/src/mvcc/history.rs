@@ -116,5 +116,9 @@ impl History {
             }
         }
         assert_eq!(count, self.len, "history knows its length");
+        for (one, next) in self.chunks.iter().zip(self.chunks.iter().skip(1)) {
+            let together = one.records.len() + next.records.len();
+            assert!(together > CHUNK_MAX / 2, "small neighbours are merged");
+        }
     }
 }

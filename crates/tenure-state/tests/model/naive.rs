@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crc::{CRC_32_ISCSI, Crc};
 use tenure_state::applied::{
     DeleteReply, LeaseRow, OpReply, PutReply, RangeReply, Renewed, Reply, Shown, StepReply, TxnReply,
 };
@@ -452,6 +453,29 @@ impl Model {
             let row = self.leases.get_mut(&lease.id).expect("it lives");
             row.deadline = row.deadline.max(extended);
         }
+    }
+
+    /// HashKV at a revision that may be read: over what lives at the compact revision and all that came after.
+    pub fn hash_kv(&self, at: i64) -> u32 {
+        let crc = Crc::<u32>::new(&CRC_32_ISCSI);
+        let mut digest = crc.digest();
+        for record in self.events.iter().flatten().map(|event| &event.record) {
+            let lived = || self.at(self.compacted).get(&record.key) == Some(record);
+            let counts = record.at.main.0 > self.compacted || lived();
+            if record.at.main.0 > at || !counts {
+                continue;
+            }
+            let numbers =
+                [record.at.main.0, i64::from(record.at.sub), record.create.0, record.version, record.lease.0];
+            for number in numbers {
+                digest.update(&number.to_le_bytes());
+            }
+            for bytes in [&record.key, &record.value] {
+                digest.update(&(bytes.len() as u64).to_le_bytes());
+                digest.update(bytes);
+            }
+        }
+        digest.finalize()
     }
 
     /// The records that a finished scrub keeps.
