@@ -79,6 +79,22 @@ fn a_slow_reader_goes_on_when_half_of_its_credit_is_back() {
 }
 
 #[test]
+fn credit_counts_from_where_each_watch_stands() {
+    let mut world = World::new(config());
+    for _ in 0..9 {
+        world.put("a");
+    }
+    for start in [1, 4] {
+        world.create(1, WatchCreate { start, ..one("a") });
+    }
+    // One scan of history for both.
+    world.turn();
+    assert_eq!(world.waiting(1), [0, 1].map(|id| (id, (3 * EVENT_BYTES, false))).into());
+    world.settle();
+    check(&world, 1);
+}
+
+#[test]
 fn a_slow_reader_whose_history_is_compacted_is_told_so() {
     let mut world = World::new(config());
     world.create(1, one("a"));

@@ -1,5 +1,7 @@
 //! The edge between a client that is a channel and a hub that is the test: what goes in, what comes out.
 
+mod wire;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -31,10 +33,8 @@ struct Pair {
     stop: tokio::sync::watch::Sender<bool>,
 }
 
-fn pair() -> Pair {
-    let (sender, to_loop) = crossbeam_channel::unbounded();
-    let handle = Handle::new(sender);
-    handle.heard_term(3);
+/// Member 2 of cluster 1, and what stops it.
+fn context(handle: Handle) -> (Context, tokio::sync::watch::Sender<bool>) {
     let identity = Identity {
         cluster: 1,
         member: MemberId(2),
@@ -45,7 +45,13 @@ fn pair() -> Pair {
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let limits = Limits { max_request_bytes: 1000, ..Limits::default() };
     let disk_bytes = Arc::new(AtomicU64::new(0));
-    let ctx = Context { handle, identity: Arc::new(identity), limits, stopping, disk_bytes };
+    (Context { handle, identity: Arc::new(identity), limits, stopping, disk_bytes }, stop)
+}
+
+fn pair() -> Pair {
+    let (sender, to_loop) = crossbeam_channel::unbounded();
+    let (ctx, stop) = context(Handle::new(sender));
+    ctx.handle.heard_term(3);
     let (client, requests) = mpsc::unbounded_channel();
     let watching = Watching::new(ctx, UnboundedReceiverStream::new(requests));
     let hub = match to_loop.try_recv() {
