@@ -13,7 +13,8 @@ use crate::refusal::Refusal;
 pub enum Progress {
     Done(Applied),
     /// The entry alone is over the bound of one turn (a delete range or a lease tree of very many keys): call
-    /// [`crate::State::resume`] until it is done. Nothing of it can be seen before that.
+    /// [`crate::State::resume`] until it is done. Nothing of it can be seen before that, but for the lease clock
+    /// and the renewals of a lease step, which hold at once.
     Unfinished,
 }
 

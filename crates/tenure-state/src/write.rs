@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use bytes::Bytes;
+
 use crate::State;
 use crate::applied::Change;
 use crate::command::{Put, PutLease};
@@ -10,7 +12,6 @@ use crate::ids::{LeaseId, Revision, RevisionAt};
 use crate::key::KeyRange;
 use crate::record::{Event, Record};
 use crate::refusal::Refusal;
-use bytes::Bytes;
 
 /// What the running entry has done so far. Its records are in the store already, but above the visible
 /// revision.

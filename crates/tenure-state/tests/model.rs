@@ -486,6 +486,18 @@ fn step() -> impl Strategy<Value = Step> {
         })
 }
 
+/// A put that only the state has seen.
+#[test]
+#[should_panic(expected = "assertion `left == right` failed")]
+fn a_state_that_differs_from_the_model_is_found() {
+    let mut state = State::new();
+    let put =
+        Put { key: "a".into(), value: Some("x".into()), lease: PutLease::Set(LeaseId::NONE), prev: false };
+    let put = Command::Put(put);
+    apply(&mut state, &Entry { index: 1, term: 5, quota_bytes: 0, command: put });
+    compare_past(&state, &Model::new());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 

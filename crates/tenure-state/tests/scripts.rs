@@ -38,6 +38,20 @@ fn all_scripts_print_what_they_printed() {
     assert!(different.is_empty(), "REWRITE=1 records what was printed\n\n{}", different.join("\n"));
 }
 
+#[test]
+fn a_script_that_claims_something_else_is_found() {
+    let true_one = "> put a 1\nok rev=2\nevent PUT a=1 v1 created@2 @2.0 (no prev)\n";
+    let path = Path::new("in this test");
+    assert_eq!(run(path, true_one), true_one);
+    let false_one = true_one.replace("rev=2", "rev=3");
+    let printed = run(path, &false_one);
+    assert_eq!(printed, true_one);
+    let expected = "  line 2, after > put a 1\n  written: ok rev=3\n  printed: ok rev=2\n";
+    assert_eq!(difference(&false_one, &printed), expected);
+    // What is not claimed at all is found as well.
+    assert_ne!(run(path, "> put a 1\n"), "> put a 1\n");
+}
+
 fn scripts() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let entries = fs::read_dir(folder).expect("the folder of scripts is there");
