@@ -9,7 +9,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::error::{ClientError, Failure, root_cause};
+use crate::error::{ClientError, Failure, Outcome, root_cause};
 
 /// etcd's port, for endpoints that name only a host.
 const DEFAULT_PORT: u16 = 2379;
@@ -160,6 +160,10 @@ impl Client {
     {
         let after = self.shared.options.request_timeout;
         let until = time::Instant::now() + after;
+        let of = match repeat {
+            Repeat::Harmless => Outcome::NothingChanged,
+            Repeat::Never => Outcome::Unknown,
+        };
         let mut pause = RETRY_PAUSE_MIN;
         let mut last = None;
         loop {
@@ -175,14 +179,14 @@ impl Client {
                     self.give_up(&link).await;
                 }
                 let again = failure == Failure::NotSent || (unavailable && repeat == Repeat::Harmless);
-                Err((ClientError::from_status(&link.endpoint, &status), again))
+                Err((ClientError::from_status(&link.endpoint, &status, of), again))
             };
             match time::timeout_at(until, attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err((error, true))) => last = Some(error),
                 Ok(Err((error, false))) => return Err(error),
                 // What went wrong the last time says more than that time is up.
-                Err(_) => return Err(last.unwrap_or(ClientError::Timeout { after })),
+                Err(_) => return Err(last.unwrap_or(ClientError::Timeout { after, of })),
             }
             time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);

@@ -2,7 +2,7 @@
 //! their text; what went wrong before or after the server is kept apart from it, because only the caller knows whether a write
 //! whose outcome is unknown may be repeated.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use tonic::{Code, Status};
 
@@ -20,12 +20,12 @@ pub enum ClientError {
     Connect { tried: Vec<(String, String)> },
 
     /// The connection broke while a request was under way.
-    #[error("the connection to {endpoint} broke: {why}; a write may or may not have been done")]
-    Broken { endpoint: String, why: String },
+    #[error("the connection to {endpoint} broke: {why}{of}")]
+    Broken { endpoint: String, why: String, of: Outcome },
 
     /// No answer came in time.
-    #[error("no answer within {after:?}; a write may or may not have been done")]
-    Timeout { after: Duration },
+    #[error("no answer within {after:?}{of}")]
+    Timeout { after: Duration, of: Outcome },
 
     /// The server's own answer: etcd's text and gRPC code.
     #[error("{message}")]
@@ -50,13 +50,31 @@ pub enum ClientError {
     Protocol { what: &'static str },
 }
 
+/// What is known about a request that got no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It only asked.
+    NothingChanged,
+    /// It was a write, and may have been done all the same.
+    Unknown,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::NothingChanged => Ok(()),
+            Outcome::Unknown => f.write_str("; it may or may not have been done"),
+        }
+    }
+}
+
 fn list(tried: &[(String, String)]) -> String {
     let tried: Vec<_> = tried.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect();
     tried.join("; ")
 }
 
 impl ClientError {
-    pub(crate) fn from_status(endpoint: &str, status: &Status) -> ClientError {
+    pub(crate) fn from_status(endpoint: &str, status: &Status, of: Outcome) -> ClientError {
         match Failure::of(status) {
             Failure::Answered => {
                 ClientError::Server { code: status.code(), message: status.message().to_owned() }
@@ -64,7 +82,9 @@ impl ClientError {
             Failure::NotSent => {
                 ClientError::Connect { tried: vec![(endpoint.to_owned(), root_cause(status))] }
             }
-            Failure::Broken => ClientError::Broken { endpoint: endpoint.to_owned(), why: root_cause(status) },
+            Failure::Broken => {
+                ClientError::Broken { endpoint: endpoint.to_owned(), why: root_cause(status), of }
+            }
         }
     }
 
@@ -134,7 +154,7 @@ mod tests {
     #[test]
     fn a_refusal_keeps_etcds_code_and_text() {
         let status = Status::failed_precondition("etcdserver: lease already exists");
-        let error = ClientError::from_status("http://a:1", &status);
+        let error = ClientError::from_status("http://a:1", &status, Outcome::Unknown);
         assert_eq!(error.code(), Some(Code::FailedPrecondition));
         assert_eq!(error.to_string(), "etcdserver: lease already exists");
     }

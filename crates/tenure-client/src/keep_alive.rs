@@ -18,7 +18,7 @@ use tonic::Streaming;
 use crate::{
     channel::{Client, Link},
     clock::{Deadline, Moment},
-    error::ClientError,
+    error::{ClientError, Outcome},
     lease::{Grant, LeaseId, Renewed, answered, lease},
 };
 
@@ -205,7 +205,7 @@ impl Keeper {
                 }
                 Ok(Ok(None)) => return Loss::Gone { id: self.id },
                 Ok(Err(error)) => self.last_error = Some(error.to_string()),
-                Err(_) => self.last_error = Some(format!("no answer within {patience:?}")),
+                Err(_) => self.last_error = Some(format!("no answer within {} ms", patience.as_millis())),
             }
             tracing::debug!(lease = %self.id, error = self.last_error, "renewal failed");
             self.beat = None;
@@ -259,7 +259,8 @@ impl Keeper {
             }
         };
         let answer = beat.answers.message().await;
-        let answer = answer.map_err(|status| ClientError::from_status(&link.endpoint, &status))?;
+        let answer = answer
+            .map_err(|status| ClientError::from_status(&link.endpoint, &status, Outcome::NothingChanged))?;
         let Some(answer) = answer else {
             return Err(ClientError::Protocol { what: "the server closed the keep-alive stream" });
         };
@@ -277,7 +278,8 @@ async fn lease_stream(
     let mut request = tonic::Request::new(ReceiverStream::new(queue));
     require_leader(&mut request);
     let opened = lease(link.channel.clone()).lease_keep_alive(request).await;
-    let response = opened.map_err(|status| ClientError::from_status(&link.endpoint, &status))?;
+    let response = opened
+        .map_err(|status| ClientError::from_status(&link.endpoint, &status, Outcome::NothingChanged))?;
     Ok(response.into_inner())
 }
 

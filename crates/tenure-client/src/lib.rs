@@ -31,7 +31,7 @@ pub mod watch;
 
 pub use channel::{Client, Options};
 pub use clock::Deadline;
-pub use error::ClientError;
+pub use error::{ClientError, Outcome};
 pub use keep_alive::{Hold, KeepAlive, Loss};
 pub use kv::{Compare, Delete, Get, KeyRange, Put, Txn};
 pub use lease::{Grant, LeaseId, whole_seconds};

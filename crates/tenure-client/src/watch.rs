@@ -17,7 +17,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::{
     channel::{Client, Link, MESSAGE_BYTES_MAX},
-    error::{ClientError, Failure},
+    error::{ClientError, Failure, Outcome},
     keep_alive::require_leader,
     kv::KeyRange,
 };
@@ -136,7 +136,9 @@ impl Client {
             }
             Ok(())
         };
-        time::timeout(after, created).await.map_err(|_| ClientError::Timeout { after })??;
+        time::timeout(after, created)
+            .await
+            .map_err(|_| ClientError::Timeout { after, of: Outcome::NothingChanged })??;
         Ok(watcher)
     }
 }
@@ -192,7 +194,7 @@ impl Watcher {
         };
         self.stream = None;
         self.client.give_up(&link).await;
-        let error = ClientError::from_status(&link.endpoint, &failure);
+        let error = ClientError::from_status(&link.endpoint, &failure, Outcome::NothingChanged);
         if is_passing(&failure) { self.failed(error).await } else { Err(error) }
     }
 
@@ -210,7 +212,7 @@ impl Watcher {
             Ok(response) => Ok(Stream { link, requests, answers: response.into_inner() }),
             Err(status) => {
                 self.client.give_up(&link).await;
-                Err(ClientError::from_status(&link.endpoint, &status))
+                Err(ClientError::from_status(&link.endpoint, &status, Outcome::NothingChanged))
             }
         }
     }
