@@ -154,6 +154,10 @@ impl Consensus {
         self.node.raft.commit_to_current_term()
     }
 
+    pub(crate) fn has_ready(&self) -> bool {
+        self.node.has_ready()
+    }
+
     /// One Ready: what must be written, and what is committed.
     pub(crate) fn round(&mut self) -> Option<Round> {
         if !self.node.has_ready() {

@@ -112,6 +112,8 @@ pub struct Replica {
     stalled: bool,
     /// The hub has more to do than one turn takes.
     hub_work: bool,
+    /// The turn ended with something new that its earlier parts have to see.
+    turn_again: bool,
     effects: Vec<Effect>,
 }
 
@@ -152,6 +154,7 @@ impl Replica {
             quota_alarm_proposed: false,
             stalled: false,
             hub_work: false,
+            turn_again: true,
             effects: Vec::new(),
             state,
             config,
@@ -162,6 +165,7 @@ impl Replica {
 
     /// One turn at `now`, which was read after the last of `inputs` came. Returns what is to be done, in order.
     pub fn step(&mut self, now: Nanos, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
+        self.turn_again = false;
         self.steps.turn_begins(now);
         for input in inputs {
             self.input(now, input);
@@ -181,7 +185,8 @@ impl Replica {
 
     /// When to take the next turn although nothing came; at once while there is work left.
     pub fn next_deadline(&self, now: Nanos) -> Nanos {
-        if self.commits.has_work() || self.reads.has_work() || self.hub_has_work() {
+        let work = self.commits.has_work() || self.reads.has_work() || self.hub_work;
+        if work || self.turn_again || self.consensus.has_ready() {
             return now;
         }
         let alone = self.consensus.is_sole_voter() && self.role.is_leader;
@@ -318,6 +323,7 @@ impl Replica {
             self.counters.leader_changes += 1;
         }
         self.role = role;
+        self.turn_again = true;
         let mut gone = Vec::new();
         self.proposals.give_up_dropped(|ticket| gone.push(ticket));
         for ticket in gone {
@@ -437,7 +443,9 @@ impl Replica {
                 }
             }
             (Kind::TakeOver { stamp }, Ok(_)) => {
-                self.steps.taken_over(stamp, self.role.term, self.state.clock(), now)
+                self.steps.taken_over(stamp, self.role.term, self.state.clock(), now);
+                // What waited for an active leader goes on.
+                self.turn_again = true;
             }
             (Kind::Compact, Ok(_)) => self.scrub.wanted = true,
             (Kind::Scrub, Ok(Reply::Scrub { more })) => self.scrubbed(*more, running.index),
@@ -524,10 +532,6 @@ impl Replica {
         let mut outputs = watch::Outputs::new();
         self.hub_work = self.hub.turn(&self.state, now, &mut outputs);
         self.tell_watchers(outputs);
-    }
-
-    fn hub_has_work(&self) -> bool {
-        self.hub_work
     }
 
     fn tell_watchers(&mut self, outputs: watch::Outputs) {

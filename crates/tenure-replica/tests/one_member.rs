@@ -43,8 +43,19 @@ impl Member {
         Member::with(Replica::new(config(1), Start::fresh(MEMBER), now), now)
     }
 
+    fn unstarted() -> Member {
+        let now = Nanos::from_secs(100);
+        Member::around(Replica::new(config(1), Start::fresh(MEMBER), now), now)
+    }
+
     fn with(replica: Replica, now: Nanos) -> Member {
-        let mut member = Member {
+        let mut member = Member::around(replica, now);
+        member.run(Nanos::from_millis(50));
+        member
+    }
+
+    fn around(replica: Replica, now: Nanos) -> Member {
+        Member {
             replica,
             now,
             disk: Vec::new(),
@@ -53,9 +64,7 @@ impl Member {
             watched: Vec::new(),
             next_ticket: 1,
             disk_works: true,
-        };
-        member.run(Nanos::from_millis(50));
-        member
+        }
     }
 
     /// What a crash leaves: only what was synced.
@@ -409,4 +418,12 @@ fn deleting_nothing_is_no_revision() {
     assert!(
         matches!(reply, Reply::DeleteRange(reply) if reply.revision == Revision(1) && reply.deleted == 0)
     );
+}
+
+#[test]
+fn a_read_that_came_before_the_first_leader_is_answered_as_soon_as_there_is_one() {
+    let mut member = Member::unstarted();
+    let ticket = member.read(Consistency::Linearizable);
+    member.run(Nanos::from_millis(5));
+    assert!(member.answer(ticket).is_some());
 }

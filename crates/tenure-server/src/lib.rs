@@ -4,9 +4,12 @@
 #![allow(dead_code)]
 
 mod checkpoint;
+mod clock;
+mod compactor;
 pub mod config;
 pub mod datadir;
 mod disk;
+mod driver;
 mod edge;
 pub mod handle;
 mod http;
@@ -15,6 +18,7 @@ mod listen;
 mod logging;
 mod meter;
 pub mod metrics;
+mod server;
 pub mod storage;
 mod store;
 
@@ -22,3 +26,4 @@ pub use config::Config;
 pub use handle::Handle;
 pub use identity::Identity;
 pub use metrics::Metrics;
+pub use server::{OtherMember, Server};

@@ -264,8 +264,8 @@ impl Storage {
         }
     }
 
-    /// Writes what waits, takes a last checkpoint, and closes everything.
-    pub fn stop(self) {
+    /// Writes what waits and takes a last checkpoint. What is open closes with the last owner.
+    pub fn stop(&self) {
         let (done, flushed) = crossbeam_channel::bounded(1);
         self.flush(Box::new(move |result| {
             let _ = done.send(result);

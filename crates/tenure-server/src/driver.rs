@@ -1,0 +1,159 @@
+//! The loop: takes what waits, lets the replica take a turn, carries out its effects.
+//!
+//! One thread owns the replica. What it decides is decided in `tenure-replica`; here inputs are collected, the clock
+//! is read after the last of them was taken, and effects go to where they belong.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use rustc_hash::FxHasher;
+use tenure_replica::effect::{Answer, Failure, Header, WatchOutput};
+use tenure_replica::input::{StreamId, Ticket, WatchInput};
+use tenure_replica::{Effect, Input, Replica};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Monotonic;
+use crate::handle::{Answered, ToLoop};
+use crate::metrics::Metrics;
+use crate::storage::Storage;
+
+/// One turn takes at most so many inputs, so that it stays short and what is due is not kept waiting by what comes.
+const TURN_INPUTS_MAX: usize = 2048;
+
+type ByTicket<V> = HashMap<Ticket, V, BuildHasherDefault<FxHasher>>;
+type ByStream<V> = HashMap<StreamId, V, BuildHasherDefault<FxHasher>>;
+
+/// What the loop owns.
+pub(crate) struct Driver {
+    pub(crate) replica: Replica,
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) clock: Monotonic,
+    pub(crate) inbox: Receiver<ToLoop>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+struct Running {
+    driver: Driver,
+    waiting: ByTicket<oneshot::Sender<Answered<Answer>>>,
+    streams: ByStream<mpsc::UnboundedSender<WatchOutput>>,
+    inputs: Vec<Input>,
+    stopping: bool,
+}
+
+impl Driver {
+    /// Starts the loop on a thread of its own. It ends with [`ToLoop::Stop`], when everything that was decided is
+    /// durable and the checkpoint is written.
+    pub(crate) fn spawn(self) -> std::io::Result<thread::JoinHandle<()>> {
+        thread::Builder::new().name("replica".into()).spawn(move || {
+            // A panic here is a broken invariant or an entry that cannot be applied: the member must not go on, and
+            // nothing of it may answer any more.
+            let abort = AbortOnPanic;
+            Running {
+                driver: self,
+                waiting: HashMap::default(),
+                streams: HashMap::default(),
+                inputs: Vec::new(),
+                stopping: false,
+            }
+            .run();
+            std::mem::forget(abort);
+        })
+    }
+}
+
+/// Ends the process when the loop panics, also where panics unwind.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        tracing::error!("the replica's loop panicked; this member stops");
+        std::process::abort();
+    }
+}
+
+impl Running {
+    fn run(mut self) {
+        while !self.stopping {
+            self.collect();
+            let now = self.driver.clock.now();
+            let started = Instant::now();
+            let inputs = std::mem::take(&mut self.inputs);
+            let effects = self.driver.replica.step(now, inputs);
+            self.driver.metrics.loop_turn.observe(started.elapsed().as_secs_f64());
+            for effect in effects {
+                self.carry_out(effect);
+            }
+        }
+        for (_, waiting) in self.waiting.drain() {
+            let _ = waiting.send(Err(Failure::Stopped));
+        }
+        self.streams.clear();
+        self.driver.storage.stop();
+    }
+
+    /// Waits until something comes or the replica wants a turn, then takes what else is there.
+    fn collect(&mut self) {
+        let deadline = self.driver.replica.next_deadline(self.driver.clock.now());
+        match self.driver.inbox.recv_timeout(self.driver.clock.until(deadline)) {
+            Ok(message) => self.take(message),
+            Err(RecvTimeoutError::Timeout) => return,
+            Err(RecvTimeoutError::Disconnected) => self.stopping = true,
+        }
+        while self.inputs.len() < TURN_INPUTS_MAX {
+            let Ok(message) = self.driver.inbox.try_recv() else { return };
+            self.take(message);
+        }
+    }
+
+    fn take(&mut self, message: ToLoop) {
+        match message {
+            ToLoop::Ask { ticket, input, answer } => {
+                self.waiting.insert(ticket, answer);
+                self.inputs.push(input);
+            }
+            ToLoop::Tell(input) => {
+                match &input {
+                    Input::Watch { stream, request: WatchInput::Close } => drop(self.streams.remove(stream)),
+                    Input::Forget { ticket } => drop(self.waiting.remove(ticket)),
+                    _ => {}
+                }
+                self.inputs.push(input);
+            }
+            ToLoop::OpenWatch { stream, outputs } => {
+                self.streams.insert(stream, outputs);
+            }
+            ToLoop::Stop => self.stopping = true,
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Append(append) => self.driver.storage.append(append),
+            Effect::Answer { ticket, header, answer } => self.answer(ticket, header, answer),
+            Effect::Watch { stream, output } => {
+                if let Some(outputs) = self.streams.get(&stream) {
+                    // A stream that is gone says so with its Close.
+                    let _ = outputs.send(output);
+                }
+            }
+            Effect::Checkpoint(checkpoint) => self.driver.storage.checkpoint(checkpoint),
+            Effect::FlushCheckpoint => self.driver.storage.flush(Box::new(|flushed| {
+                if let Err(error) = flushed {
+                    tracing::warn!(%error, "the checkpoint could not be written now; it will be tried again");
+                }
+            })),
+            Effect::CutLog { through } => self.driver.storage.cut(through),
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, header: Header, answer: Result<Answer, Failure>) {
+        if let Some(waiting) = self.waiting.remove(&ticket) {
+            // A client that went away does not want its answer.
+            let _ = waiting.send(answer.map(|answer| (header, answer)));
+        }
+    }
+}
