@@ -15,7 +15,7 @@ pub mod handle;
 mod http;
 pub mod identity;
 mod listen;
-mod logging;
+pub mod logging;
 mod meter;
 pub mod metrics;
 mod server;
