@@ -97,8 +97,9 @@ pub struct Watcher {
     position: Position,
     stream: Option<Stream>,
     retry_pause: Duration,
-    /// Attempts that may fail before anything was ever watched; after that a watch tries for ever.
+    /// A server has taken the watch at least once. From then on it is tried for ever; before, a failure is an answer.
     created_once: bool,
+    last_error: Option<ClientError>,
 }
 
 #[derive(Debug)]
@@ -128,6 +129,7 @@ impl Client {
             stream: None,
             retry_pause: RETRY_PAUSE_MIN,
             created_once: false,
+            last_error: None,
         };
         let after = self.options().request_timeout;
         let created = async {
@@ -136,9 +138,14 @@ impl Client {
             }
             Ok(())
         };
-        time::timeout(after, created)
-            .await
-            .map_err(|_| ClientError::Timeout { after, of: Outcome::NothingChanged })??;
+        match time::timeout(after, created).await {
+            Ok(created) => created?,
+            // What went wrong the last time says more than that time is up.
+            Err(_) => {
+                let timeout = ClientError::Timeout { after, of: Outcome::NothingChanged };
+                return Err(watcher.last_error.take().unwrap_or(timeout));
+            }
+        }
         Ok(watcher)
     }
 }
@@ -225,6 +232,7 @@ impl Watcher {
             return Err(error);
         }
         tracing::debug!(%error, next_revision = self.position.next_revision, "the watch goes on elsewhere");
+        self.last_error = Some(error);
         let pause = self.retry_pause;
         self.retry_pause = (pause * 2).min(RETRY_PAUSE_MAX);
         time::sleep(pause).await;

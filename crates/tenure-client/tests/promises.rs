@@ -123,6 +123,20 @@ async fn a_watch_that_asks_for_compacted_history_says_so() {
 }
 
 #[tokio::test]
+async fn a_watch_that_cannot_start_says_why_and_one_that_is_refused_says_so_at_once() {
+    let refusal = |status| Script { watch_refusal: Some(status), ..Script::default() };
+    let member = Fake::start(refusal(Status::unavailable("etcdserver: no leader")));
+    let error = client(&[&member]).watch(Watch::key("k")).await.expect_err("no leader all the time");
+    assert_eq!(error.to_string(), "etcdserver: no leader");
+
+    let member = Fake::start(refusal(Status::unauthenticated("etcdserver: invalid auth token")));
+    let asked = Instant::now();
+    let error = client(&[&member]).watch(Watch::key("k")).await.expect_err("refused");
+    assert_eq!(error.code(), Some(Code::Unauthenticated));
+    assert!(asked.elapsed() < Duration::from_millis(700), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
 async fn reads_are_repeated_while_there_is_no_leader_and_writes_never() {
     let no_leader = || Some(Status::unavailable("etcdserver: no leader"));
     let member = Fake::start(Script { kv_refusal: no_leader(), ..Script::default() });

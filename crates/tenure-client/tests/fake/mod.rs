@@ -35,6 +35,8 @@ pub struct Script {
     /// The first messages of each watch, after `created`.
     pub watch_answers: Vec<pb::WatchResponse>,
     pub watch_starts: Vec<i64>,
+    /// Refuses every watch with this.
+    pub watch_refusal: Option<Status>,
 }
 
 #[derive(Clone)]
@@ -102,6 +104,9 @@ impl watch_server::Watch for Member {
         &self,
         request: Request<Streaming<pb::WatchRequest>>,
     ) -> Result<Response<BoxStream<pb::WatchResponse>>, Status> {
+        if let Some(status) = &self.script().watch_refusal {
+            return Err(Status::new(status.code(), status.message()));
+        }
         let (sender, answers) = mpsc::channel(16);
         let member = self.clone();
         tokio::spawn(async move {
