@@ -404,47 +404,37 @@ func TestWatchStreamProgressAfterCompacted(t *testing.T) {
 
 func TestWatchStreamFragments(t *testing.T) {
 	_, client, ctx := own(t)
-	s := watchStream(t, ctx, client.Endpoints()[0])
-	s.create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), Fragment: true, StartRevision: 2})
-	s.next("created")
-	whole := watchStream(t, ctx, client.Endpoints()[0])
-	whole.create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), StartRevision: 2, PrevKv: true})
-	whole.next("created")
 	value := strings.Repeat("v", 600<<10)
-	for range 2 {
-		for i := range 4 {
-			must(client.Put(ctx, fmt.Sprint("k", i), value))(t)
-		}
-		must(client.Delete(ctx, "k", clientv3.WithPrefix()))(t)
+	for i := range 6 {
+		must(client.Put(ctx, fmt.Sprint("k", i), value))(t)
 	}
-	must(client.Put(ctx, "m", ""))(t)
-	// History with 4.8 MB of values goes beyond one message of 2 MiB.
-	s.cancel(0)
-	for response := s.next("cancelled"); !response.Canceled; response = s.next("cancelled") {
-	}
-	s.create(&pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), Fragment: true, StartRevision: 2})
-	s.next("created")
+	create := &pb.WatchCreateRequest{Key: []byte("k"), RangeEnd: []byte("l"), PrevKv: true}
+	whole := watchStream(t, ctx, client.Endpoints()[0])
+	whole.create(create)
+	whole.next("created")
+	split := watchStream(t, ctx, client.Endpoints()[0])
+	split.create(&pb.WatchCreateRequest{Key: create.Key, RangeEnd: create.RangeEnd, PrevKv: true, Fragment: true})
+	split.next("created")
+	// One revision whose events, with what was there before, go beyond one message of 2 MiB.
+	must(client.Delete(ctx, "k", clientv3.WithPrefix()))(t)
 	seen, fragments := 0, 0
-	for seen < 16 {
-		response := s.next("fragment")
+	for seen < 6 {
+		response := split.next("fragment")
 		seen += len(response.Events)
 		if response.Fragment {
 			fragments++
 		}
-		if last := !response.Fragment; last != (seen == 16) {
-			t.Errorf("fragment=%v after %d of 16 events", response.Fragment, seen)
+		if last := !response.Fragment; last != (seen == 6) {
+			t.Errorf("fragment=%v after %d of 6 events", response.Fragment, seen)
 		}
 	}
 	if fragments == 0 {
 		t.Error("nothing was split")
 	}
-	// Without the wish a response is never split, however large.
-	seen = 0
-	for seen < 16 {
-		response := whole.next("whole")
-		seen += len(response.Events)
-		equal(t, "fragment", response.Fragment, false)
-	}
+	// Without the wish a revision is never split, however large.
+	response := whole.next("whole")
+	equal(t, "fragment", response.Fragment, false)
+	equal(t, "events", len(response.Events), 6)
 }
 
 func TestWatchStreamHalfClosed(t *testing.T) {

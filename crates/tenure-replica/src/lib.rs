@@ -109,6 +109,8 @@ pub struct Replica {
     disk_alarm: bool,
     /// An alarm for the quota was proposed and is not applied yet.
     quota_alarm_proposed: bool,
+    /// Refused for want of space: told so when the alarm that they raised is there, as on etcd.
+    out_of_space: Vec<Ticket>,
     stalled: bool,
     /// The hub has more to do than one turn takes.
     hub_work: bool,
@@ -152,6 +154,7 @@ impl Replica {
             next_tick: now,
             disk_alarm: false,
             quota_alarm_proposed: false,
+            out_of_space: Vec::new(),
             stalled: false,
             hub_work: false,
             turn_again: true,
@@ -329,6 +332,8 @@ impl Replica {
         for ticket in gone {
             self.answer(ticket, Err(Failure::LeaderChanged));
         }
+        // The alarm may be lost with the leader; what it was for is true all the same.
+        self.alarm_applied();
         self.renewals.requeue_all();
         self.reads.restart();
         self.steps.new_role(now);
@@ -449,12 +454,14 @@ impl Replica {
             }
             (Kind::Compact, Ok(_)) => self.scrub.wanted = true,
             (Kind::Scrub, Ok(Reply::Scrub { more })) => self.scrubbed(*more, running.index),
-            (Kind::Alarm, _) => self.quota_alarm_proposed = false,
+            (Kind::Alarm, _) => self.alarm_applied(),
             (_, Err(Refusal::NoSpace)) => self.raise_quota_alarm(now),
             _ => {}
         }
         if let Some(Pending { ticket: Some(ticket), physical, .. }) = pending {
-            if physical {
+            if self.quota_alarm_proposed && applied.reply == Err(Refusal::NoSpace) {
+                self.out_of_space.push(ticket);
+            } else if physical {
                 self.scrub.waiting.push((ticket, applied.reply));
                 self.scrub.wanted = true;
             } else {
@@ -480,6 +487,13 @@ impl Replica {
         if self.role.is_leader && !raised && !self.quota_alarm_proposed {
             self.quota_alarm_proposed = true;
             self.propose_alarm(now, AlarmAction::Activate);
+        }
+    }
+
+    fn alarm_applied(&mut self) {
+        self.quota_alarm_proposed = false;
+        for ticket in std::mem::take(&mut self.out_of_space) {
+            self.answer(ticket, Err(Refusal::NoSpace.into()));
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rustc_hash::FxHasher;
@@ -34,6 +34,8 @@ pub(crate) struct Driver {
     pub(crate) clock: Monotonic,
     pub(crate) inbox: Receiver<ToLoop>,
     pub(crate) metrics: Arc<Metrics>,
+    /// A turn that applied something and took longer is logged.
+    pub(crate) warning_apply: Duration,
 }
 
 struct Running {
@@ -82,17 +84,33 @@ impl Running {
             let now = self.driver.clock.now();
             let started = Instant::now();
             let inputs = std::mem::take(&mut self.inputs);
+            self.driver.metrics.loop_inputs.observe(inputs.len() as f64);
+            let applied = self.driver.replica.state().applied();
             let effects = self.driver.replica.step(now, inputs);
-            self.driver.metrics.loop_turn.observe(started.elapsed().as_secs_f64());
+            let applied = self.driver.replica.state().applied() - applied;
             for effect in effects {
                 self.carry_out(effect);
             }
+            self.measure(started.elapsed(), applied);
         }
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.send(Err(Failure::Stopped));
         }
         self.streams.clear();
         self.driver.storage.stop();
+    }
+
+    fn measure(&self, turn: Duration, applied: u64) {
+        let metrics = &self.driver.metrics;
+        metrics.loop_turn.observe(turn.as_secs_f64());
+        if applied == 0 {
+            return;
+        }
+        metrics.apply.observe(turn.as_secs_f64());
+        if turn > self.driver.warning_apply {
+            metrics.slow_applies.inc();
+            tracing::warn!(entries = applied, took = ?turn, "applying what was committed took long");
+        }
     }
 
     /// Waits until something comes or the replica wants a turn, then takes what else is there.

@@ -75,8 +75,14 @@ impl Server {
         let clock = Monotonic::start();
         let replica = Replica::new(replica_config(config, boot), start, clock.now());
         let storage = Arc::new(storage);
-        let driver =
-            Driver { replica, storage: Arc::clone(&storage), clock, inbox, metrics: Arc::clone(&metrics) };
+        let driver = Driver {
+            replica,
+            storage: Arc::clone(&storage),
+            clock,
+            inbox,
+            metrics: Arc::clone(&metrics),
+            warning_apply: config.warning_apply,
+        };
         let loop_thread = driver.spawn().context("the thread of the replica cannot be started")?;
 
         let (stopping, stopped) = watch::channel(false);
