@@ -10,7 +10,7 @@
 #[cfg(feature = "grpc")]
 pub mod codec;
 
-#[allow(clippy::all, missing_docs)]
+#[allow(clippy::all, missing_docs, reason = "it is generated")]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 }

@@ -90,8 +90,10 @@ fn is_grpc<B>(request: &Request<B>) -> bool {
         && content.is_some_and(|content| content.as_bytes().starts_with(b"application/grpc"))
 }
 
-// A box around the larger one would be an allocation for every call.
-#[allow(clippy::large_enum_variant)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box around the larger one would be an allocation for every call"
+)]
 pub(crate) enum Answering {
     Grpc(meter::Calling),
     Http(Pin<Box<dyn Future<Output = Response<FrontBody>> + Send>>),

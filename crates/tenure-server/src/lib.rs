@@ -1,7 +1,6 @@
 //! Clocks, disks and sockets around a replica. No decision about leases, revisions or consensus is made here.
 
-// The parts are written beside each other; what one offers is used once the server that joins them is there.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "the parts are written beside each other, and not everything is used yet")]
 
 mod checkpoint;
 mod clock;

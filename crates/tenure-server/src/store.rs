@@ -143,7 +143,7 @@ fn store_error(path: &Path, what: &'static str, error: heed::Error) -> StoreErro
 }
 
 /// Reserves as much of the address space as it gets; the file grows only as rows come.
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "LMDB maps its file into memory, which only we can know to be safe")]
 fn open_env(dir: &Path, map_bytes: usize, sync: bool) -> Result<Env, StoreError> {
     let path = dir.join(FILE);
     let mut map_bytes = map_bytes.next_multiple_of(1 << 16);
