@@ -98,7 +98,9 @@ fn from_env(name: &str) -> Option<String> {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    // The server's own verbs, which are carried out in serve.rs, stand here.
+    // The server's own verbs, which are carried out in serve.rs.
+    Serve(Flags),
+    Dev(DevFlags),
 
     // The client's verbs.
     Put(Put),
@@ -112,6 +114,34 @@ pub enum Command {
     Status(Status),
     Version(Version),
     Completion(Completion),
+}
+
+/// Start a server. Takes etcd's flags: tenure serve --help
+#[derive(Debug, Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Examples:
+  tenure serve                                      # on localhost:2379, data in ./default.tenure
+  tenure serve --name n1 --data-dir /var/lib/tenure"
+)]
+pub struct Flags {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG")]
+    pub flags: Vec<OsString>,
+}
+
+/// Start a server to try things on, with its data in a temporary directory
+#[derive(Debug, Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Examples:
+  tenure dev
+  tenure dev --data-dir ./keep-it --listen-client-urls http://127.0.0.1:3379"
+)]
+pub struct DevFlags {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG")]
+    pub flags: Vec<OsString>,
 }
 
 /// Write a key

@@ -17,6 +17,7 @@ use crate::{
     cli::{Cli, Command, Global, Keys},
     exit::Failure,
     print::Out,
+    serve::{self, Verb},
 };
 
 pub fn run(cli: Cli, out: &mut Out) -> Result<()> {
@@ -25,6 +26,11 @@ pub fn run(cli: Cli, out: &mut Out) -> Result<()> {
     }
     let Some(command) = cli.command else {
         return Err(Failure::Usage("no command given; see tenure --help".into()).into());
+    };
+    let command = match command {
+        Command::Serve(args) => return serve::run(Verb::Serve, args.flags),
+        Command::Dev(args) => return serve::run(Verb::Dev, args.flags),
+        other => other,
     };
     match command {
         Command::Version(_) => return program::version(out),
@@ -44,7 +50,7 @@ pub fn run(cli: Cli, out: &mut Out) -> Result<()> {
             Command::Compact(compact) => kv::compact(&client, &compact, out).await,
             Command::Lease(lease) => lease::lease(&client, lease, out).await,
             Command::Status(_) => status::status(&client, out).await,
-            Command::Version(_) | Command::Completion(_) => Ok(()),
+            Command::Serve(_) | Command::Dev(_) | Command::Version(_) | Command::Completion(_) => Ok(()),
         }
     })
 }

@@ -9,6 +9,7 @@ pub const ERROR: u8 = 1;
 pub const USAGE: u8 = 2;
 pub const NOT_FOUND: u8 = 3;
 pub const CONFLICT: u8 = 4;
+pub const DAMAGED: u8 = 65;
 pub const NO_CLUSTER: u8 = 69;
 pub const LEASE_LOST: u8 = 75;
 pub const TIMED_OUT: u8 = 124;

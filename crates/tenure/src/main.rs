@@ -6,9 +6,10 @@ mod commands;
 mod duration;
 mod exit;
 mod print;
+mod serve;
 mod view;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use clap::Parser;
 
@@ -18,6 +19,10 @@ use crate::{cli::Cli, print::Out};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Servers take etcd's flags, which clap would not read as etcd does.
+    if let Some((verb, args)) = serve::asked_for(env::args_os()) {
+        return ended(serve::run(verb, args));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -28,11 +33,17 @@ fn main() -> ExitCode {
     };
     let mut out = Out::new(cli.global.output);
     let done = commands::run(cli, &mut out).and_then(|()| Ok(out.flush()?));
+    if done.is_err() {
+        // What was printed before the failure still belongs to the answer.
+        let _ = out.flush();
+    }
+    ended(done)
+}
+
+fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // What was printed before the failure still belongs to the answer.
-            let _ = out.flush();
             if !exit::is_silent(&error) {
                 print::error(&error);
             }
