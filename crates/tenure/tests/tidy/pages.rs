@@ -117,20 +117,35 @@ fn every_page_can_be_found() {
     );
 }
 
-/// Code that a page names as `crates/…/file.rs:symbol`, and what such a file holds.
+/// Code that a page names: `crates/…/file.rs:symbol`, or a link on a symbol, [`symbol`](…/file.rs). Each with its file.
+fn symbols(name: &str, text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for span in text.split('`').skip(1).step_by(2) {
+        if let Some((file, symbol)) = span.split_once(".rs:") {
+            found.push((format!("{file}.rs"), symbol.to_string()));
+        }
+    }
+    for link in text.split("[`").skip(1) {
+        let Some((symbol, rest)) = link.split_once("`](") else { continue };
+        let Some(file) = links(name, &format!("[]({rest}")).into_iter().next() else { continue };
+        if file.ends_with(".rs") && !symbol.ends_with(".rs") {
+            found.push((file, symbol.to_string()));
+        }
+    }
+    found
+}
+
 fn missing_symbols(repository: &Repository) -> Complaints {
     let mut complaints = Vec::new();
     for (name, text) in pages(repository) {
-        for span in text.split('`').skip(1).step_by(2) {
-            let Some((file, symbol)) = span.split_once(".rs:") else { continue };
-            let file = format!("{file}.rs");
+        for (file, symbol) in symbols(name, text) {
             let Some(code) = repository.text(&file) else {
-                complaints.push(format!("{name}: names {span}, and there is no {file}"));
+                complaints.push(format!("{name}: names {symbol} of {file}, which is not there"));
                 continue;
             };
             let missing = symbol.split("::").any(|part| part.is_empty() || !names(code, part));
             if symbol.starts_with(|c: char| c.is_ascii_digit()) || missing {
-                complaints.push(format!("{name}: names {span}, and {file} does not"));
+                complaints.push(format!("{name}: names {symbol}, which {file} does not"));
             }
         }
     }
@@ -147,8 +162,21 @@ fn every_symbol_that_a_page_names_is_there() {
             &[code, ("docs/a.md", "`crates/a/src/b.rs:Loop::step`\n")],
             &[code, ("docs/a.md", "`crates/a/src/c.rs:turn`\n")],
             &[code, ("docs/a.md", "`crates/a/src/b.rs:12`\n")],
+            &[
+                code,
+                (
+                    "docs/a.md",
+                    "see [`Loop::turn`](../crates/a/src/b.rs) and [`Loop::step`](../crates/a/src/b.rs).\n",
+                ),
+            ],
         ],
-        &[code, ("docs/a.md", "`crates/a/src/b.rs:Loop::turn`, then `turn`\n")],
+        &[
+            code,
+            (
+                "docs/a.md",
+                "`crates/a/src/b.rs:Loop::turn`, then `turn` or [`Loop::turn`](../crates/a/src/b.rs) or [`b.rs`](../crates/a/src/b.rs)\n",
+            ),
+        ],
     );
 }
 
