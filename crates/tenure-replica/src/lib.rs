@@ -17,6 +17,7 @@ mod read;
 pub mod recover;
 mod renewals;
 pub mod row;
+pub mod snapshot;
 mod steps;
 pub mod wal;
 pub mod watch;

@@ -1,7 +1,6 @@
 //! A running server: opens the directory, starts the loop, serves; and the way back.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -96,9 +95,8 @@ impl Server {
                 quota_bytes: config.quota_bytes,
             },
             stopping: stopped.clone(),
-            disk_bytes: Arc::new(AtomicU64::new(0)),
+            storage,
         };
-        drop(storage);
         let http = Arc::new(Http {
             handle: handle.clone(),
             metrics: Arc::clone(&metrics),

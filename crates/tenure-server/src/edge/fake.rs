@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use crossbeam_channel::unbounded;
 use tenure_replica::Input;
 use tenure_replica::effect::{Answer, Failure, Header};
+use tenure_replica::wal::Origin;
 use tenure_state::ids::{MemberId, Revision};
 use tokio::sync::watch;
 use tonic::transport::server::TcpIncoming;
@@ -16,6 +16,7 @@ use tonic::transport::{Channel, Server};
 use super::{Context, Limits, routes};
 use crate::handle::{Answered, Handle, ToLoop};
 use crate::identity::Identity;
+use crate::storage::{Storage, StorageOptions, Timings};
 
 pub(super) const CLUSTER: u64 = 77;
 pub(super) const MEMBER: u64 = 5;
@@ -28,6 +29,16 @@ pub(super) struct Fake {
 
 pub(super) fn header(revision: i64) -> Header {
     Header { revision: Revision(revision), term: 3 }
+}
+
+/// An empty storage. Its directory is gone already: what is open stays so, and nothing is left behind.
+pub(super) fn storage() -> Arc<Storage> {
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let options = StorageOptions { unsafe_no_fsync: true, ..StorageOptions::small() };
+    let origin = Origin { cluster: CLUSTER, member: MEMBER };
+    let (tell, timings) = (Arc::new(|_| {}), Timings::default());
+    let opened = Storage::open(root.path(), &options, origin, tell, timings, &mut |_| {});
+    Arc::new(opened.expect("an empty directory opens").1)
 }
 
 impl Fake {
@@ -66,7 +77,7 @@ impl Fake {
             identity: Arc::new(identity),
             limits,
             stopping,
-            disk_bytes: Arc::new(AtomicU64::new(4096)),
+            storage: storage(),
         };
         Fake { ctx, stop }
     }

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
 
 use tonic::body::Body;
@@ -23,11 +24,12 @@ const REQUIRE_LEADER: &str = "hasleader";
 #[derive(Clone)]
 pub(super) struct Gate<S> {
     service: S,
-    ctx: Context,
+    /// Shared, because the router clones a service for each request.
+    ctx: Arc<Context>,
 }
 
 impl<S> Gate<S> {
-    pub(super) fn new(service: S, ctx: Context) -> Gate<S> {
+    pub(super) fn new(service: S, ctx: Arc<Context>) -> Gate<S> {
         Gate { service, ctx }
     }
 }

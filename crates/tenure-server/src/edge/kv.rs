@@ -9,7 +9,7 @@ use tenure_replica::input::{Consistency, Read, Write};
 use tenure_state::applied::{RangeReply, Reply, TxnReply};
 use tenure_state::command::{Range, Txn};
 use tenure_state::ids::Revision;
-use tenure_state::range::{finish, needed, shown};
+use tenure_state::range::{finish, shown};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
@@ -57,15 +57,8 @@ impl Kv {
                 records.extend(page.records);
             }
             let Some(count) = page.count else { continue };
-            let is_cut = is_cut(&range, count);
             let (records, more) = finish(records, &range);
-            let reply = RangeReply {
-                revision: header.revision,
-                records,
-                count,
-                more: more || is_cut,
-                shown: shown(&range),
-            };
+            let reply = RangeReply { revision: header.revision, records, count, more, shown: shown(&range) };
             return Ok(to_proto::range(self.ctx.header_at(header, reply.revision), reply));
         }
         unreachable!("the last page of a range says how many keys there are")
@@ -103,12 +96,6 @@ impl Kv {
 /// was read.
 fn range_header(answered: Header, at: Revision, range: &Range) -> Header {
     if range.revision <= 0 { Header { revision: at, ..answered } } else { answered }
-}
-
-/// Whether the limit alone cut keys off, before the edge saw them.
-fn is_cut(range: &Range, count: i64) -> bool {
-    let by_limit = !range.count_only && range.limit > 0 && needed(range) != usize::MAX;
-    by_limit && count > range.limit
 }
 
 #[tonic::async_trait]

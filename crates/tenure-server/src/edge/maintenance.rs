@@ -1,26 +1,35 @@
 //! etcd's Maintenance service. What belongs to a cluster of several members or to etcd's own file answers
 //! UNIMPLEMENTED.
 
-use std::sync::atomic::Ordering;
+mod snapshot;
+
+use std::sync::Arc;
 
 use tenure_proto::etcdserverpb::{self as pb, maintenance_server};
-use tenure_replica::effect::{Answer, Header, Status as MemberStatus};
+use tenure_replica::effect::{Answer, Failure, Header, Status as MemberStatus};
 use tenure_replica::input::{Consistency, Read, Write};
 use tenure_state::applied::Reply;
 use tenure_state::command::{Alarm, AlarmAction};
 use tenure_state::ids::{MemberId, Revision};
-use tonic::{Request, Response, Status};
+use tokio::sync::{Semaphore, oneshot};
+use tonic::codegen::BoxStream;
+use tonic::{Code, Request, Response, Status};
 
+use self::snapshot::Snapshot;
 use super::{Context, from_proto, status, to_proto};
 use crate::identity::{ETCD_CLUSTER_VERSION, ETCD_VERSION};
 
+/// Each snapshot has a thread and keeps the checkpoint from freeing what it reads.
+const SNAPSHOTS_MAX: usize = 4;
+
 pub(super) struct Maintenance {
     ctx: Context,
+    snapshots: Arc<Semaphore>,
 }
 
 impl Maintenance {
     pub(super) fn new(ctx: Context) -> Maintenance {
-        Maintenance { ctx }
+        Maintenance { ctx, snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)) }
     }
 
     /// The alarms of kind `wanted`, or all.
@@ -100,7 +109,7 @@ impl maintenance_server::Maintenance for Maintenance {
         Ok(Response::new(pb::StatusResponse {
             header: Some(self.ctx.header_at(header, header.revision)),
             version: ETCD_VERSION.to_owned(),
-            db_size: signed(self.ctx.disk_bytes.load(Ordering::Relaxed)),
+            db_size: signed(self.ctx.storage.sizes().checkpoint_bytes),
             leader: status.leader,
             raft_index: status.committed,
             raft_term: status.term,
@@ -141,5 +150,30 @@ impl maintenance_server::Maintenance for Maintenance {
             })),
             (_, other) => unreachable!("a hash is answered by one, not by {other:?}"),
         }
+    }
+
+    async fn defragment(
+        &self,
+        _: Request<pb::DefragmentRequest>,
+    ) -> Result<Response<pb::DefragmentResponse>, Status> {
+        let (done, finished) = oneshot::channel();
+        self.ctx.storage.defragment(Box::new(move |result| drop(done.send(result))));
+        match finished.await {
+            // etcd answers without a header here.
+            Ok(Ok(())) => Ok(Response::new(pb::DefragmentResponse { header: None })),
+            Ok(Err(error)) => Err(Status::new(Code::Unknown, error.to_string())),
+            Err(_) => Err(status::stopped()),
+        }
+    }
+
+    async fn snapshot(
+        &self,
+        _: Request<pb::SnapshotRequest>,
+    ) -> Result<Response<BoxStream<pb::SnapshotResponse>>, Status> {
+        let permit = Arc::clone(&self.snapshots).try_acquire_owned();
+        let permit = permit.map_err(|_| status::failure(Failure::TooManyRequests))?;
+        // What was acknowledged before it was asked for is handed over to the storage by now.
+        self.ctx.barrier().await?;
+        Ok(Response::new(Box::pin(Snapshot::start(&self.ctx, &self.ctx.storage, permit))))
     }
 }

@@ -24,7 +24,6 @@ mod watch;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tenure_proto::etcdserverpb as pb;
@@ -37,6 +36,7 @@ use tonic::{Response, Status};
 
 use crate::handle::Handle;
 use crate::identity::Identity;
+use crate::storage::Storage;
 use gate::Gate;
 
 /// What the largest message may have beyond the largest request.
@@ -50,8 +50,7 @@ pub(crate) struct Context {
     pub(crate) limits: Limits,
     /// Turns true when the server stops: then every open stream ends.
     pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
-    /// What the data directory weighs, kept up to date by who writes to it.
-    pub(crate) disk_bytes: Arc<AtomicU64>,
+    pub(crate) storage: Arc<Storage>,
 }
 
 /// Bounds and thresholds, all of them settings.
@@ -144,17 +143,18 @@ impl Context {
 /// All services.
 pub(crate) fn routes(ctx: Context) -> Routes {
     let message_bytes_max = ctx.limits.max_request_bytes + MESSAGE_OVERHEAD_BYTES;
+    let shared = Arc::new(ctx.clone());
     let mut routes = Routes::builder();
     macro_rules! add {
         ($server:ty, $service:expr) => {{
             let server = <$server>::new($service)
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);
-            routes.add_service(Gate::new(server, ctx.clone()));
+            routes.add_service(Gate::new(server, shared.clone()));
         }};
     }
     add!(pb::kv_server::KvServer<_>, kv::Kv::new(ctx.clone()));
-    routes.add_service(Gate::new(watch::WatchServer::new(ctx.clone()), ctx.clone()));
+    routes.add_service(Gate::new(watch::WatchServer::new(ctx.clone()), shared.clone()));
     add!(pb::lease_server::LeaseServer<_>, lease::Lease::new(ctx.clone()));
     add!(pb::cluster_server::ClusterServer<_>, cluster::Cluster::new(ctx.clone()));
     add!(

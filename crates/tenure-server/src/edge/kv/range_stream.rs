@@ -119,7 +119,7 @@ impl RangeStream {
             self.pages = Source::Over;
             chunk.header = Some(self.ctx.header_at(header, header.revision));
             chunk.count = count;
-            chunk.more = super::is_cut(&self.range, count);
+            chunk.more = !self.range.count_only && self.range.limit > 0 && count > self.range.limit;
         }
         pb::RangeStreamResponse { range_response: Some(chunk) }
     }

@@ -3,7 +3,6 @@
 mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use crossbeam_channel::Receiver;
 use prost::Message;
@@ -19,6 +18,7 @@ use tonic::Code;
 
 use super::*;
 use crate::edge::Limits;
+use crate::edge::fake;
 use crate::handle::{Handle, ToLoop};
 use crate::identity::Identity;
 
@@ -44,8 +44,7 @@ fn context(handle: Handle) -> (Context, tokio::sync::watch::Sender<bool>) {
     };
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let limits = Limits { max_request_bytes: 1000, ..Limits::default() };
-    let disk_bytes = Arc::new(AtomicU64::new(0));
-    (Context { handle, identity: Arc::new(identity), limits, stopping, disk_bytes }, stop)
+    (Context { handle, identity: Arc::new(identity), limits, stopping, storage: fake::storage() }, stop)
 }
 
 fn pair() -> Pair {
