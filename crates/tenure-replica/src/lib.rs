@@ -127,6 +127,8 @@ struct Scrub {
     in_flight: bool,
     /// Physical compactions that wait for it, each with its reply.
     waiting: Vec<(Ticket, Result<Reply, Refusal>)>,
+    /// The checkpoint is waited for since this turn.
+    flush: bool,
     /// Those whose records are gone, waiting for the checkpoint of this applied index.
     flushing: Vec<(u64, Ticket, Result<Reply, Refusal>)>,
 }
@@ -431,6 +433,10 @@ impl Replica {
                 changes: outcome.changes,
             }));
         }
+        // After the rows that are to be in it, or it would wait for the next one.
+        if std::mem::take(&mut self.scrub.flush) {
+            self.effects.push(Effect::FlushCheckpoint);
+        }
     }
 
     /// An entry is applied: answer who waits for it, and go on with what it makes possible.
@@ -476,9 +482,7 @@ impl Replica {
         self.scrub.wanted = more;
         if !more {
             let waiting = std::mem::take(&mut self.scrub.waiting);
-            if !waiting.is_empty() {
-                self.effects.push(Effect::FlushCheckpoint);
-            }
+            self.scrub.flush |= !waiting.is_empty();
             self.scrub.flushing.extend(waiting.into_iter().map(|(ticket, reply)| (index, ticket, reply)));
         }
     }
