@@ -106,9 +106,9 @@ pub struct Hub {
     groups: Groups,
     /// Who reads from history, by the revision needed next.
     behind: BTreeSet<(Revision, WatcherKey)>,
-    /// Where the last scan ended: the next one takes the next place above it, so that one reader of a long history
-    /// does not hold up those who are nearly there.
-    scanned: (Revision, WatcherKey),
+    /// Where the sweep through history is, and whether it has the next turn; see [`Hub::scan`].
+    swept: (Revision, WatcherKey),
+    sweeping: bool,
     /// Watchers whose start was in the future, for [`Hub::answer_progress`].
     future: BTreeSet<(StreamId, Revision, WatcherKey)>,
     notes: BTreeSet<(Nanos, WatcherKey)>,

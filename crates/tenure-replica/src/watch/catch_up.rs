@@ -28,12 +28,19 @@ impl Hub {
         false
     }
 
-    /// Reads one part of history for all who need it.
+    /// Reads one part of history for all who need it. Every other time it goes on with a sweep from the oldest place
+    /// to the present, which takes along whoever stands on its way, so that many at different places cost no more
+    /// than the one furthest behind. In between it serves those nearest to the present, who would have to wait for
+    /// the sweep to get there.
     pub(super) fn scan(&mut self, state: &State, out: &mut Outputs) {
-        let above = (Bound::Excluded(self.scanned), Bound::Unbounded);
-        let Some((from, _)) = self.behind.range(above).next().or(self.behind.first()).copied() else {
-            return;
+        self.sweeping = !self.sweeping;
+        let place = if self.sweeping {
+            let rest = (Bound::Excluded(self.swept), Bound::Unbounded);
+            self.behind.range(rest).next().or(self.behind.first())
+        } else {
+            self.behind.last()
         };
+        let Some((from, _)) = place.copied() else { return };
         let part = state
             .replay(from, self.config.replay_limit)
             .expect("whoever needs what was compacted is not behind any more");
@@ -42,10 +49,12 @@ impl Hub {
 
         let served: Vec<(Revision, WatcherKey)> =
             self.behind.range((from, 0)..(end, 0)).take(WATCHERS_PER_TURN).copied().collect();
-        self.scanned = match served.last() {
-            Some(last) if served.len() == WATCHERS_PER_TURN => *last,
-            _ => (end, WatcherKey::MAX),
-        };
+        if self.sweeping {
+            self.swept = match served.last() {
+                Some(last) if served.len() == WATCHERS_PER_TURN => *last,
+                _ => (end.before(), WatcherKey::MAX),
+            };
+        }
 
         let mark = |hub: &mut Hub, scanning| {
             for (_, key) in &served {

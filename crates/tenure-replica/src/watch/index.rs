@@ -1,12 +1,14 @@
 //! Which groups of watchers want a key: the look-up that every event goes through.
 //!
 //! Nearly all watches in the field are on one key or on a prefix, so these two are looked up; their cost does not
-//! depend on how many there are. Ordered maps, not hashes: keys come from clients, who could choose colliding ones.
+//! depend on how many there are.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
+use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 use tenure_state::key::KeyRange;
 
@@ -50,7 +52,7 @@ type ByKey<T> = BTreeMap<Arc<[u8]>, T>;
 
 #[derive(Default)]
 pub(super) struct Index {
-    ones: ByKey<Groups>,
+    ones: Ones,
     prefixes: ByKey<Groups>,
     froms: ByKey<Groups>,
     /// By start, then by end.
@@ -70,7 +72,7 @@ impl Index {
 
     pub(super) fn insert(&mut self, shape: &Shape, group: GroupKey) {
         let groups = match shape.clone() {
-            Shape::One(key) => self.ones.entry(key).or_default(),
+            Shape::One(key) => self.ones.get_or_insert(key),
             Shape::Prefix(prefix) => self.prefixes.entry(prefix).or_default(),
             Shape::From(start) => self.froms.entry(start).or_default(),
             Shape::Span(start, end) => self.spans.entry(start).or_default().entry(end).or_default(),
@@ -80,7 +82,7 @@ impl Index {
 
     pub(super) fn remove(&mut self, shape: &Shape, group: GroupKey) {
         match shape {
-            Shape::One(key) => remove_from(&mut self.ones, key, group),
+            Shape::One(key) => self.ones.remove(key, group),
             Shape::Prefix(prefix) => remove_from(&mut self.prefixes, prefix, group),
             Shape::From(start) => remove_from(&mut self.froms, start, group),
             Shape::Span(start, end) => {
@@ -129,6 +131,57 @@ impl Index {
     }
 }
 
+/// Single keys by their hash, in an ordered map: a step down compares numbers that stand side by side instead of
+/// following pointers to keys. A client that makes its keys collide on purpose gains nothing, for a bucket is
+/// searched by halves.
+#[derive(Default)]
+struct Ones {
+    buckets: BTreeMap<u64, Bucket>,
+}
+
+/// In ascending order of keys.
+type Bucket = SmallVec<[(Arc<[u8]>, Groups); 1]>;
+
+fn hash(key: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(key);
+    hasher.finish()
+}
+
+fn place_in(bucket: &Bucket, key: &[u8]) -> Result<usize, usize> {
+    bucket.binary_search_by(|(other, _)| other.as_ref().cmp(key))
+}
+
+impl Ones {
+    fn get(&self, key: &[u8]) -> Option<&Groups> {
+        let bucket = self.buckets.get(&hash(key))?;
+        let place = place_in(bucket, key).ok()?;
+        Some(&bucket[place].1)
+    }
+
+    fn get_or_insert(&mut self, key: Arc<[u8]>) -> &mut Groups {
+        let bucket = self.buckets.entry(hash(&key)).or_default();
+        let place = place_in(bucket, &key).unwrap_or_else(|place| {
+            bucket.insert(place, (key, Groups::new()));
+            place
+        });
+        &mut bucket[place].1
+    }
+
+    fn remove(&mut self, key: &[u8], group: GroupKey) {
+        let hash = hash(key);
+        let Some(bucket) = self.buckets.get_mut(&hash) else { return };
+        let Ok(place) = place_in(bucket, key) else { return };
+        bucket[place].1.retain(|other| *other != group);
+        if bucket[place].1.is_empty() {
+            bucket.remove(place);
+        }
+        if bucket.is_empty() {
+            self.buckets.remove(&hash);
+        }
+    }
+}
+
 fn remove_from(map: &mut ByKey<Groups>, key: &Arc<[u8]>, group: GroupKey) {
     if let Some(groups) = map.get_mut(key) {
         groups.retain(|other| *other != group);
@@ -172,6 +225,19 @@ mod tests {
         });
         prop_oneof![prefix, (key(), key()), (key(), Just(vec![0])), (key(), Just(vec![]))]
             .prop_map(|(start, end)| KeyRange::new(Bytes::from(start), Bytes::from(end)))
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_told_apart() {
+        let mut bucket = Bucket::new();
+        for key in [&b"b"[..], b"a", b"c", b"ab"] {
+            let place = place_in(&bucket, key).expect_err("it is new");
+            bucket.insert(place, (Arc::from(key), Groups::new()));
+        }
+        let keys: Vec<&[u8]> = bucket.iter().map(|(key, _)| key.as_ref()).collect();
+        assert_eq!(keys, [&b"a"[..], b"ab", b"b", b"c"]);
+        assert_eq!(place_in(&bucket, b"b"), Ok(2));
+        assert_eq!(place_in(&bucket, b"aa"), Err(1));
     }
 
     proptest! {
