@@ -106,6 +106,8 @@ pub struct Hub {
     groups: Groups,
     /// Who reads from history, by the revision needed next.
     behind: BTreeSet<(Revision, WatcherKey)>,
+    /// Who has no credit, by stream: looked through when what was on its way for a cancelled watch is taken.
+    waiting: BTreeSet<(StreamId, WatcherKey)>,
     /// Where the sweep through history is, and whether it has the next turn; see [`Hub::scan`].
     swept: (Revision, WatcherKey),
     sweeping: bool,
@@ -186,8 +188,9 @@ impl Hub {
                     None => slot += 1,
                     // Another watcher takes the slot of one that leaves.
                     Some(rest) => {
-                        self.unsync(key, Place::Waiting);
-                        self.watchers[key].next = rest;
+                        self.leave_synced(key);
+                        self.count_unsynced(key);
+                        self.wait(key, rest);
                     }
                 }
             }
@@ -205,8 +208,12 @@ impl Hub {
             let watcher = &mut self.watchers[key];
             if matches!(watcher.place, Place::Synced(_)) {
                 watcher.next = watcher.next.max(missed);
-                if watcher.next <= self.revision {
-                    self.unsync(key, Place::Behind);
+                let next = watcher.next;
+                if next <= self.revision {
+                    self.leave_synced(key);
+                    self.count_unsynced(key);
+                    self.watchers[key].place = Place::Behind;
+                    self.behind.insert((next, key));
                 }
             }
         }
@@ -316,7 +323,10 @@ impl Hub {
                 self.behind.remove(&(self.watchers[key].next, key));
                 self.count_resynced(key);
             }
-            Place::Waiting => self.count_resynced(key),
+            Place::Waiting => {
+                self.waiting.remove(&(self.watchers[key].stream, key));
+                self.count_resynced(key);
+            }
         }
         let watcher = self.watchers.remove(key);
         self.by_id.remove(&(watcher.stream, watcher.id));
@@ -413,8 +423,8 @@ impl Hub {
 
         if orphaned > 0 {
             // What was on its way for a cancelled watch held up all of the stream.
-            let of_stream = (stream, i64::MIN)..=(stream, i64::MAX);
-            let keys: Vec<_> = self.by_id.range(of_stream).map(|(_, key)| *key).collect();
+            let of_stream = (stream, 0)..=(stream, WatcherKey::MAX);
+            let keys: Vec<_> = self.waiting.range(of_stream).map(|(_, key)| *key).collect();
             keys.into_iter().for_each(|key| self.wake(key));
         } else if let Some(key) = key {
             self.wake(key);
@@ -432,6 +442,7 @@ impl Hub {
         let room = self.sent_bytes < self.config.credit_total;
         if under_way == 0 || (room && under_way <= self.config.credit_bytes / 2) {
             watcher.place = Place::Behind;
+            self.waiting.remove(&(watcher.stream, key));
             self.behind.insert((watcher.next, key));
         }
     }
@@ -456,13 +467,11 @@ impl Hub {
         self.synced_count -= 1;
     }
 
-    fn unsync(&mut self, key: WatcherKey, to: Place) {
-        self.leave_synced(key);
-        self.count_unsynced(key);
-        self.watchers[key].place = to;
-        if to == Place::Behind {
-            self.behind.insert((self.watchers[key].next, key));
-        }
+    /// Keeps nothing of what the watcher has no credit for but where to go on.
+    fn wait(&mut self, key: WatcherKey, next: Revision) {
+        let watcher = &mut self.watchers[key];
+        (watcher.place, watcher.next) = (Place::Waiting, next);
+        self.waiting.insert((watcher.stream, key));
     }
 
     fn count_unsynced(&mut self, key: WatcherKey) {

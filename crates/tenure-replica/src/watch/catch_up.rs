@@ -78,9 +78,9 @@ impl Hub {
             let run = runs.get_mut(&self.watchers[key].group);
             let rest = run.and_then(|run| self.send(key, run, Some(self.revision), out));
             let watcher = &mut self.watchers[key];
-            watcher.next = rest.unwrap_or(end);
-            if rest.is_some() {
-                watcher.place = Place::Waiting;
+            watcher.next = end;
+            if let Some(rest) = rest {
+                self.wait(key, rest);
             } else if end <= self.revision {
                 self.behind.insert((end, key));
             } else {

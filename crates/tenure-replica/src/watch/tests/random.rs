@@ -202,6 +202,7 @@ pub(super) fn assert_empty(world: &World) {
     assert_eq!((stats.streams, stats.watchers, stats.slow_watchers, stats.pending_events), (0, 0, 0, 0));
     assert_eq!(world.hub.sent_bytes, 0);
     assert_eq!(world.hub.next_deadline(), None);
-    assert!(world.hub.behind.is_empty() && world.hub.future.is_empty() && world.hub.by_id.is_empty());
+    assert!(world.hub.behind.is_empty() && world.hub.waiting.is_empty());
+    assert!(world.hub.future.is_empty() && world.hub.by_id.is_empty());
     assert_eq!(world.hub.groups.len(), 0);
 }
