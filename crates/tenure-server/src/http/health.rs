@@ -101,7 +101,6 @@ impl Http {
         for check in checks {
             let name = check.name();
             if parameters(query, "exclude").any(|exclude| exclude == name) {
-                let _ = writeln!(lines, "[+]{name} excluded: ok");
                 continue;
             }
             let outcome = self.check(*check).await;
