@@ -177,7 +177,6 @@ impl Replica {
             self.input(now, input);
         }
         self.tick(now);
-        self.expire(now);
         self.notice_role(now);
         self.ask_reads(now);
         self.propose(now);
@@ -185,6 +184,7 @@ impl Replica {
         self.apply(now);
         self.notice_role(now);
         self.serve_reads(now);
+        self.expire(now);
         self.watch_turn(now);
         std::mem::take(&mut self.effects)
     }
@@ -201,8 +201,7 @@ impl Replica {
             [self.proposals.waiting_since(), self.renewals.waiting_since(), self.reads.waiting_since()]
                 .into_iter()
                 .flatten()
-                .map(|since| since + self.patience())
-                .filter(|deadline| *deadline > now);
+                .map(|since| self.steps.not_before(since + self.patience()));
         let steps = self.steps.next_deadline(now, &self.state, &self.renewals);
         // Raft dropped them, or a long read holds the scrub up: try again soon, but not in a busy loop.
         let scrub = self.scrub.wanted && !self.scrub.in_flight && self.steps.is_active();
@@ -304,7 +303,12 @@ impl Replica {
         if self.stalled { self.config.election_timeout } else { self.config.request_timeout }
     }
 
+    /// Gives up on what waited too long. Comes after apply, so that what this turn brought is answered; and not
+    /// right after a pause of the process, in which nothing could have been answered.
     fn expire(&mut self, now: Nanos) {
+        if self.steps.is_expiry_held(now) {
+            return;
+        }
         let oldest = self.proposals.waiting_since().into_iter().chain(self.renewals.waiting_since()).min();
         self.stalled = oldest.is_some_and(|since| since + self.config.election_timeout < now);
         let since = now.saturating_sub(self.patience());

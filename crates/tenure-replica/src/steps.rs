@@ -72,6 +72,16 @@ impl Steps {
         self.last_turn = self.last_turn.max(now);
     }
 
+    /// Whether the loop came late a moment ago.
+    pub(crate) fn is_expiry_held(&self, now: Nanos) -> bool {
+        now < self.expiry_held_until
+    }
+
+    /// When what is due at `deadline` may really end.
+    pub(crate) fn not_before(&self, deadline: Nanos) -> Nanos {
+        deadline.max(self.expiry_held_until)
+    }
+
     /// Whoever leads now, it begins passive.
     pub(crate) fn new_role(&mut self, now: Nanos) {
         *self = Steps {
@@ -130,7 +140,7 @@ impl Steps {
         if self.in_flight > 0 {
             return Vec::new();
         }
-        let may_expire = now >= self.expiry_held_until;
+        let may_expire = !self.is_expiry_held(now);
         let due = may_expire && (self.more || state.lease_due(stamp.clock).is_some());
         let stamp_every = if alone { STAMP_EVERY_ALONE } else { STAMP_EVERY };
         let company = renewals.queued_since().is_some_and(|since| since + COMPANY <= now);

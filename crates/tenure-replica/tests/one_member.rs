@@ -268,6 +268,18 @@ fn a_pause_of_the_process_costs_no_lease_that_renews() {
 }
 
 #[test]
+fn a_pause_of_the_process_fails_no_write_that_its_disk_has() {
+    let mut member = Member::start();
+    member.disk_works = false;
+    let ticket = member.ask(put("a", 0));
+    member.now = member.now + Nanos::from_secs(20);
+    member.turn(Vec::new());
+    member.disk_works = true;
+    member.run(Nanos::from_millis(5));
+    assert!(matches!(member.answer(ticket), Some(Ok(_))));
+}
+
+#[test]
 fn a_disk_that_stalls_stops_the_lease_clock() {
     let mut member = Member::start();
     member.grant(1, Nanos::from_secs(2));
