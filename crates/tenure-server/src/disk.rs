@@ -233,6 +233,7 @@ impl Worker {
                 let path = segment_path(&self.begun.dir, *segment);
                 self.patiently("cannot write to the log", &path, || file.write_all_at(bytes, *offset));
                 (self.timings.wal_write)(started.elapsed());
+                (self.timings.wal_written)(bytes.len() as u64);
             }
             WalOp::Sync { segment } => {
                 if self.begun.sync

@@ -29,6 +29,8 @@ use crate::storage::{Phase, Progress, Storage, StorageOptions, Tell, Timings};
 /// How long a start may be silent before it says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
+/// How old the shown size of the files may be.
+const SIZES_EVERY: Duration = Duration::from_secs(1);
 /// After this much of a stop, calls in flight are cut.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 /// A loop that is broken must not keep a stop waiting for ever.
@@ -53,7 +55,7 @@ pub struct Server {
     loop_thread: JoinHandle<()>,
     serving: Serving,
     /// Runs what the server does by itself beside serving.
-    background: Option<JoinHandle<()>>,
+    background: JoinHandle<()>,
     client_urls: Vec<ListenUrl>,
     metrics_urls: Vec<ListenUrl>,
 }
@@ -95,7 +97,7 @@ impl Server {
                 quota_bytes: config.quota_bytes,
             },
             stopping: stopped.clone(),
-            storage,
+            storage: Arc::clone(&storage),
         };
         let http = Arc::new(Http {
             handle: handle.clone(),
@@ -105,21 +107,14 @@ impl Server {
             host_whitelist: config.host_whitelist.clone(),
             started: Instant::now(),
         });
-        let background = background(handle, config.auto_compaction, stopped)?;
+        let sizes = show_sizes(storage, Arc::clone(&metrics));
+        let background = background(handle, config.auto_compaction, sizes, stopped)?;
         let everything = Front::new(edge::routes(context), None, Arc::clone(&http));
         let serving = bound.serve(config, metrics, everything, Front::metrics_only(http))?;
         for url in &client_urls {
             tracing::info!(%url, "ready to serve client requests");
         }
-        Ok(Server {
-            to_loop,
-            stopping,
-            loop_thread,
-            serving,
-            background: Some(background),
-            client_urls,
-            metrics_urls,
-        })
+        Ok(Server { to_loop, stopping, loop_thread, serving, background, client_urls, metrics_urls })
     }
 
     /// Where clients connect, with the port that was drawn where 0 was asked for.
@@ -133,14 +128,14 @@ impl Server {
 
     /// Drains and stops: open streams are told `server stopped`, calls in flight get a moment, then the loop ends
     /// with everything durable. Takes less than a second unless the disk does.
-    pub fn stop(mut self) {
+    pub fn stop(self) {
         tracing::info!("stopping");
         self.serving.drain();
         self.stopping.send_replace(true);
         self.serving.finish(DRAIN_MAX);
         // Gone already if the loop ended by itself.
         let _ = self.to_loop.send(ToLoop::Stop);
-        for thread in [Some(self.loop_thread), self.background.take()].into_iter().flatten() {
+        for thread in [self.loop_thread, self.background] {
             if thread.join().is_err() {
                 tracing::error!("a thread of the server panicked");
             }
@@ -189,6 +184,7 @@ fn open(
 fn background(
     handle: Handle,
     rule: Option<AutoCompaction>,
+    show_sizes: impl Future<Output = ()> + Send + 'static,
     mut stopping: watch::Receiver<bool>,
 ) -> anyhow::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -211,11 +207,21 @@ fn background(
             };
             tokio::select! {
                 () = compactor => {}
+                () = show_sizes => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}
             }
         });
     };
     Ok(std::thread::Builder::new().name("background".into()).spawn(run)?)
+}
+
+/// Keeps the metric of the checkpoint's size up to date.
+async fn show_sizes(storage: Arc<Storage>, metrics: Arc<Metrics>) {
+    let mut every = tokio::time::interval(SIZES_EVERY);
+    loop {
+        every.tick().await;
+        metrics.store_bytes.set(i64::try_from(storage.sizes().db_bytes()).unwrap_or(i64::MAX));
+    }
 }
 
 fn replica_config(config: &Config, incarnation: u64) -> tenure_replica::Config {
@@ -252,8 +258,10 @@ fn timings(metrics: &Arc<Metrics>) -> Timings {
         let metrics = Arc::clone(metrics);
         Box::new(move |took| pick(&metrics).observe(took.as_secs_f64()))
     };
+    let counted = Arc::clone(metrics);
     Timings {
         wal_write: observe(|metrics| &metrics.wal_write),
+        wal_written: Box::new(move |bytes| counted.wal_written_bytes.add(bytes.cast_signed())),
         wal_fsync: observe(|metrics| &metrics.wal_fsync),
         commit: observe(|metrics| &metrics.commit),
         defragment: observe(|metrics| &metrics.defrag),

@@ -74,6 +74,8 @@ impl StorageOptions {
 /// Who wants to know how long things took. Called on the threads that do them, so they must return at once.
 pub struct Timings {
     pub wal_write: Observe,
+    /// Told how many bytes a write had.
+    pub wal_written: Box<dyn Fn(u64) + Send + Sync>,
     pub wal_fsync: Observe,
     pub commit: Observe,
     pub defragment: Observe,
@@ -87,6 +89,7 @@ impl Default for Timings {
         let nobody = || -> Observe { Box::new(|_| {}) };
         Timings {
             wal_write: nobody(),
+            wal_written: Box::new(|_| {}),
             wal_fsync: nobody(),
             commit: nobody(),
             defragment: nobody(),
@@ -142,10 +145,16 @@ impl OpenError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     pub log_bytes: u64,
-    /// etcd's `dbSize`.
     pub checkpoint_bytes: u64,
     /// What waits to be committed to the checkpoint, about.
     pub pending_bytes: u64,
+}
+
+impl Sizes {
+    /// etcd's `dbSize`: its file grows with every write, our checkpoint some seconds later.
+    pub fn db_bytes(self) -> u64 {
+        self.checkpoint_bytes + self.pending_bytes
+    }
 }
 
 /// The disk of a running member. Dropping it without [`Storage::stop`] leaves what a killed process leaves.

@@ -109,7 +109,7 @@ impl maintenance_server::Maintenance for Maintenance {
         Ok(Response::new(pb::StatusResponse {
             header: Some(self.ctx.header_at(header, header.revision)),
             version: ETCD_VERSION.to_owned(),
-            db_size: signed(self.ctx.storage.sizes().checkpoint_bytes),
+            db_size: signed(self.ctx.storage.sizes().db_bytes()),
             leader: status.leader,
             raft_index: status.committed,
             raft_term: status.term,
