@@ -35,7 +35,6 @@ pub struct Config {
     pub advertise_peer_urls: Vec<String>,
     pub cluster_token: String,
 
-    pub heartbeat: Duration,
     pub election_timeout: Duration,
     /// What a take-over gives every lease, so that clients find the new leader.
     pub lease_grace: Duration,
@@ -50,9 +49,7 @@ pub struct Config {
     pub watch_progress_interval: Duration,
     pub auto_compaction: Option<AutoCompaction>,
 
-    /// The checkpoint is written at the latest after so many entries …
-    pub snapshot_count: u64,
-    /// … or after so long.
+    /// How long a change may wait for the checkpoint.
     pub checkpoint_interval: Duration,
     pub wal_segment_bytes: u64,
     /// Acknowledge what is not durable. For tests.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
@@ -42,6 +43,11 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Descriptors that connections leave to files: a log that cannot open its next segment would stop the member.
+const DESCRIPTORS_RESERVED: u64 = 64;
+/// Of these, what metrics and health on their own URLs may use, so that one can still look when clients use up theirs.
+const DESCRIPTORS_FOR_METRICS: i64 = 16;
+
 /// What a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
@@ -51,6 +57,8 @@ enum Scope {
 
 /// Bound sockets that nobody answers yet; connections wait in the backlog.
 pub(crate) struct Bound {
+    /// As many may be open at a time as the process has descriptors for.
+    connections_max: i64,
     listeners: Vec<(Listener, Scope)>,
     client_urls: Vec<ListenUrl>,
     metrics_urls: Vec<ListenUrl>,
@@ -59,7 +67,13 @@ pub(crate) struct Bound {
 impl Bound {
     /// Fails with a text that says which address, why, and what to do.
     pub(crate) fn bind(config: &Config) -> anyhow::Result<Bound> {
-        let mut bound = Bound { listeners: Vec::new(), client_urls: Vec::new(), metrics_urls: Vec::new() };
+        let connections_max = connections_max();
+        let mut bound = Bound {
+            connections_max,
+            listeners: Vec::new(),
+            client_urls: Vec::new(),
+            metrics_urls: Vec::new(),
+        };
         for url in &config.listen_client_urls {
             let (url, listeners) = bind::bind(url, "--listen-client-urls", config.reuse_port)?;
             bound.client_urls.push(url);
@@ -101,13 +115,12 @@ impl Bound {
                 http: settings(config),
                 everything: everything.clone(),
                 metrics_only: metrics_only.clone(),
-                metrics: metrics.clone(),
                 stopping: stopping.clone(),
             };
             threads.push(spawn(format!("serve-{number}"), move |runtime| worker.run(runtime, queue))?);
         }
         let listeners = self.listeners;
-        let acceptor = Acceptor { workers, metrics, stopping };
+        let acceptor = Acceptor { workers, metrics, connections_max: self.connections_max, stopping };
         threads.push(spawn("accept".to_owned(), move |runtime| acceptor.run(&runtime, listeners))?);
         Ok(Serving { stop, threads })
     }
@@ -191,12 +204,29 @@ impl Drop for Serving {
     }
 }
 
-type Queue = mpsc::UnboundedReceiver<(Connection, Scope)>;
+/// A connection on its way to a worker.
+struct Dealt {
+    connection: Connection,
+    scope: Scope,
+    counted: Counted,
+}
+
+/// Raises the limit of descriptors as far as the system allows, as etcd's runtime does, and says how many of them
+/// connections may use.
+fn connections_max() -> i64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    // Without it the server serves all the same, fewer at a time.
+    let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
+    let descriptors = limit.current.unwrap_or(u64::MAX);
+    descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(descriptors / 2).try_into().unwrap_or(i64::MAX)
+}
 
 /// Accepts on all listeners and deals the connections out.
 struct Acceptor {
-    workers: Vec<mpsc::UnboundedSender<(Connection, Scope)>>,
+    workers: Vec<mpsc::UnboundedSender<Dealt>>,
     metrics: Arc<Metrics>,
+    connections_max: i64,
     stopping: watch::Receiver<Phase>,
 }
 
@@ -218,15 +248,25 @@ impl Acceptor {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "a socket cannot be listened on"),
         };
+        let connections_max = match scope {
+            Scope::Everything => self.connections_max,
+            Scope::Metrics => self.connections_max.saturating_add(DESCRIPTORS_FOR_METRICS),
+        };
         let mut pause = ACCEPT_PAUSE_MIN;
         loop {
-            match listener.accept().await {
+            let accepted = if self.metrics.connections.get() < connections_max {
+                listener.accept().await
+            } else {
+                Err(io::Error::other("as many connections are open as there are file descriptors for"))
+            };
+            match accepted {
                 Ok(connection) => {
                     pause = ACCEPT_PAUSE_MIN;
                     self.metrics.connections_accepted.inc();
+                    let counted = Counted::new(&self.metrics);
                     let worker = turn.fetch_add(1, Ordering::Relaxed) % self.workers.len();
                     // A worker that is gone is one that stops, and then we do too.
-                    let _ = self.workers[worker].send((connection, scope));
+                    let _ = self.workers[worker].send(Dealt { connection, scope, counted });
                 }
                 // The client was gone before we came: its business, not ours.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted) => {}
@@ -257,20 +297,19 @@ struct Worker {
     http: Builder<TokioExecutor>,
     everything: Front,
     metrics_only: Front,
-    metrics: Arc<Metrics>,
     stopping: watch::Receiver<Phase>,
 }
 
 impl Worker {
-    fn run(mut self, runtime: tokio::runtime::Runtime, mut queue: Queue) {
+    fn run(mut self, runtime: tokio::runtime::Runtime, mut queue: mpsc::UnboundedReceiver<Dealt>) {
         // Each connection holds a clone; the channel closes when the last is over.
         let (open, mut all_closed) = mpsc::channel::<()>(1);
         runtime.block_on(async {
-            while let Some((connection, scope)) = tokio::select! {
+            while let Some(dealt) = tokio::select! {
                 dealt = queue.recv() => dealt,
                 () = stops(&mut self.stopping) => None,
             } {
-                self.serve(connection, scope, open.clone());
+                self.serve(dealt, open.clone());
             }
             // What was accepted and never looked at is told by its closing.
             drop(queue);
@@ -291,8 +330,8 @@ impl Worker {
         runtime.shutdown_background();
     }
 
-    fn serve(&self, connection: Connection, scope: Scope, open: mpsc::Sender<()>) {
-        let counted = Counted::new(&self.metrics);
+    fn serve(&self, dealt: Dealt, open: mpsc::Sender<()>) {
+        let Dealt { connection, scope, counted } = dealt;
         let served = match connection {
             Connection::Tcp(stream) => prepare(&stream).and_then(|()| {
                 let stream = tokio::net::TcpStream::from_std(stream)?;

@@ -116,7 +116,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("config-file", Text, "", Member, Works, "Read everything from this YAML file; flags and environment are then not looked at."),
 
     flag("lease-grace", Duration("0s"), "750ms", Leases, Works, "What every lease is given at least after a start or a change of leader, so that its holder finds the server."),
-    flag("heartbeat-interval", Int(1, 10_000), "100", Leases, Works, "Milliseconds between heartbeats."),
+    flag("heartbeat-interval", Int(1, 10_000), "100", Leases, Ignored("one member sends no heartbeats"), "Milliseconds between heartbeats."),
     flag("election-timeout", Int(5, 50_000), "1000", Leases, Works, "Milliseconds without a leader until a new one is elected; five heartbeats or more."),
     flag("initial-election-tick-advance", Bool, "true", Leases, Ignored("one member elects itself at once"), "Shorten the first election."),
 
@@ -130,7 +130,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("watch-progress-notify-interval", Duration("100ms"), "10m", Compaction, Works, "How often a quiet watch that asked for it is told the revision."),
 
     flag("checkpoint-interval", Duration("100ms"), "5s", Storage, Works, "How often the checkpoint is written, behind which the log is cut."),
-    flag("snapshot-count", Int(1, i64::MAX), "10000", Storage, Works, "Write the checkpoint earlier, after so many log entries."),
+    flag("snapshot-count", Int(1, i64::MAX), "10000", Storage, Ignored("the checkpoint is written by time (--checkpoint-interval) and by size"), "Entries between snapshots."),
     flag("wal-segment-bytes", Int(1 << 20, 1 << 32), "67108864", Storage, Works, "Size of one file of the write-ahead log."),
     flag("wal-dir", Text, "", Storage, Refused("the log is kept in the data directory; mount the faster disk there"), "A directory of its own for the write-ahead log."),
 

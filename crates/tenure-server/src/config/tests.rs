@@ -318,6 +318,7 @@ fn a_file_stands_alone() {
 name: 'from-file'
 data-dir: /data
 heartbeat-interval: 50
+election-timeout: 300
 grpc-keepalive-timeout: 3000000000
 watch-progress-notify-interval: 7s
 listen-client-urls: http://127.0.0.1:1,http://127.0.0.1:2
@@ -339,7 +340,7 @@ proxy: 'off'
         Ok(Asked::Serve(config, warnings)) => {
             assert_eq!(config.name, "from-file");
             assert_eq!(config.data_dir, PathBuf::from("/data"));
-            assert_eq!(config.heartbeat, Duration::from_millis(50));
+            assert_eq!(config.election_timeout, Duration::from_millis(300));
             assert_eq!(config.keepalive_timeout, Duration::from_secs(3));
             assert_eq!(config.watch_progress_interval, Duration::from_secs(7));
             assert_eq!(config.listen_client_urls.len(), 2);
@@ -350,8 +351,9 @@ proxy: 'off'
             assert_eq!(config.auto_compaction, Some(AutoCompaction::Periodic(Duration::from_secs(7200))));
             assert_eq!(config.lease_grace, Duration::from_secs(1));
             assert!(config.reuse_port);
-            assert_eq!(warnings.len(), 1, "{warnings:?}");
+            assert_eq!(warnings.len(), 2, "{warnings:?}");
             assert!(warnings[0].contains("not looked at --name, --data-dir"), "{warnings:?}");
+            assert!(warnings[1].starts_with("heartbeat-interval in "), "{warnings:?}");
         }
         other => panic!("{other:?}"),
     }

@@ -71,6 +71,10 @@ struct Running {
 fn start(args: &[&str]) -> Running {
     let config = config(args);
     let bound = Bound::bind(&config).expect("free addresses");
+    serve(bound, &config)
+}
+
+fn serve(bound: Bound, config: &Config) -> Running {
     let (urls, metrics_urls) = (bound.client_urls().to_vec(), bound.metrics_urls().to_vec());
     let metrics = Arc::new(Metrics::new(MemberId(1), 1, false));
     let http = Arc::new(Http {
@@ -84,7 +88,7 @@ fn start(args: &[&str]) -> Running {
     });
     let everything = Front::new(Routes::new(Echo), None, http.clone());
     let serving =
-        bound.serve(&config, metrics.clone(), everything, Front::metrics_only(http)).expect("threads");
+        bound.serve(config, metrics.clone(), everything, Front::metrics_only(http)).expect("threads");
     Running { serving, metrics, urls, metrics_urls }
 }
 
@@ -179,6 +183,26 @@ fn a_socket_file_left_behind_is_replaced_and_nothing_else_is() {
     assert_eq!(std::fs::read_to_string(&file).expect("the file"), "data");
     let Err(error) = bind(Path::new("/nonexistent/s.sock")) else { panic!("bound") };
     assert!(format!("{error:#}").contains("directory does not exist"), "{error:#}");
+}
+
+#[test]
+fn clients_cannot_use_up_the_descriptors_of_files_and_metrics() {
+    let config =
+        config(&["--listen-client-urls=http://127.0.0.1:0", "--listen-metrics-urls=http://127.0.0.1:0"]);
+    let mut bound = Bound::bind(&config).expect("free addresses");
+    bound.connections_max = 2;
+    let running = serve(bound, &config);
+    let connect = |url| {
+        let stream = TcpStream::connect(address(url)).expect("the backlog has room");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+        stream
+    };
+    let idle = [connect(&running.urls[0]), connect(&running.urls[0])];
+    let metrics = get(connect(&running.metrics_urls[0]), "/metrics");
+    assert!(metrics.contains("\ntenure_connections_accepted_total "), "{metrics}");
+    let waiting = connect(&running.urls[0]);
+    drop(idle);
+    assert!(get(waiting, "/version").contains("200 OK"), "it is served once others have gone");
 }
 
 type Client = h2::client::SendRequest<Bytes>;
