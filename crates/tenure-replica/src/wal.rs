@@ -53,3 +53,6 @@ pub enum WalOp {
         head: Vec<u8>,
     },
 }
+
+#[cfg(test)]
+mod tests;
