@@ -286,20 +286,26 @@ impl LogReader {
             return Err(place(0).damaged(what));
         }
         self.last.get_or_insert(header.first_index.saturating_sub(1));
-        let bodies = match end {
+        let scanned = match end {
             Some(end) => wal::scan_closed(header, bytes, *end),
             None => wal::scan_last(header, bytes).map(|scanned| {
                 self.tail = scanned.tail;
                 scanned.bodies
             }),
-        }
-        .map_err(|damage| place(damage.offset).damaged(damage.what))?;
+        };
+        let (bodies, damage) = match scanned {
+            Ok(bodies) => (bodies, None),
+            Err(damage) => (damage.before, Some(place(damage.offset).damaged(damage.what))),
+        };
         for body in bodies {
             match body {
                 Body::Entry(entry) => self.entry(place(0), entry)?,
                 Body::HardState(state) => self.hard_state = Some(state),
                 Body::Idle => {}
             }
+        }
+        if let Some(damage) = damage {
+            return Err(damage);
         }
         self.last_segment = header.number;
         Ok(())
@@ -327,6 +333,11 @@ impl LogReader {
             self.entries.push(entry);
         }
         Ok(())
+    }
+
+    /// What could be read behind the checkpoint, also after an error. Only to save it, never to go on with it.
+    pub fn readable(self) -> Vec<LogEntry> {
+        self.entries
     }
 
     /// `file` is where the last segment was read.
@@ -372,3 +383,6 @@ impl Loaded {
         Recovered { state, applied_term, membership, hard_state, entries, tail, last_segment }
     }
 }
+
+#[cfg(test)]
+mod tests;

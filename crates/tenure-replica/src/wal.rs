@@ -26,11 +26,12 @@ mod segment;
 mod writer;
 
 pub use record::{Body, Record};
-pub use scan::{Scanned, Tail, scan_closed, scan_last};
+pub use scan::{Damage, Scanned, Tail, scan_closed, scan_last};
 pub use segment::{HEADER_BYTES, Header, HeaderError, Origin};
 pub use writer::{Restart, Settings, Writer};
 
-/// The version of the format of segments. A newer one is refused by name.
+/// The version of the format of segments. A newer one is refused by name, so the header keeps its magic, the place
+/// of this number and its checksum in all of them.
 pub const FORMAT: u32 = 1;
 
 /// One thing to do to the files of the log, in order.

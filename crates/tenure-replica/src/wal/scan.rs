@@ -16,6 +16,8 @@ use crate::wal::segment::{HEADER_BYTES, Header};
 pub struct Damage {
     pub offset: u64,
     pub what: String,
+    /// What stands before it. For whoever saves what is readable; a member must not go on with it.
+    pub before: Vec<Body>,
 }
 
 /// What the last segment holds.
@@ -38,26 +40,30 @@ pub struct Tail {
 
 /// The records of a segment that ends at `end` because the next one says so.
 pub fn scan_closed(header: &Header, segment: &[u8], end: u64) -> Result<Vec<Body>, Damage> {
-    check_length(header, segment)?;
     let mut bodies = Vec::new();
     let mut offset = HEADER_BYTES;
     while offset < end {
-        let (record, next) = record::decode(segment, header.seed, offset)
-            .map_err(|bad| Damage { offset, what: format!("{} in a segment that is complete", name(bad)) })?;
-        bodies.push(record.body);
-        offset = next;
+        match record::decode(segment, header.seed, offset) {
+            Ok((record, next)) => {
+                bodies.push(record.body);
+                offset = next;
+            }
+            Err(bad) => {
+                let what = format!("{} in a segment that is complete", name(bad));
+                return Err(Damage { offset, what, before: bodies });
+            }
+        }
     }
     if offset != end {
         let what =
             format!("a record ends at {offset}, but the next segment says that this one ends at {end}");
-        return Err(Damage { offset, what });
+        return Err(Damage { offset, what, before: bodies });
     }
-    Ok(bodies)
+    check_length(header, segment, bodies)
 }
 
 /// The records of the last segment, up to a tear if there is one.
 pub fn scan_last(header: &Header, segment: &[u8]) -> Result<Scanned, Damage> {
-    check_length(header, segment)?;
     let mut bodies = Vec::new();
     let mut durable = HEADER_BYTES;
     let mut offset = HEADER_BYTES;
@@ -72,7 +78,7 @@ pub fn scan_last(header: &Header, segment: &[u8]) -> Result<Scanned, Damage> {
         }
     };
     if let Bad::Unknown(_) = bad {
-        return Err(Damage { offset, what: name(bad) });
+        return Err(Damage { offset, what: name(bad), before: bodies });
     }
     let mut tail = Tail { end: offset, ..Tail::default() };
     for Record { body, prev_synced } in records_behind(header, segment, offset) {
@@ -86,9 +92,9 @@ pub fn scan_last(header: &Header, segment: &[u8]) -> Result<Scanned, Damage> {
     }
     if offset < durable {
         let what = format!("{}, and later records show that it was durable up to {durable}", name(bad));
-        return Err(Damage { offset, what });
+        return Err(Damage { offset, what, before: bodies });
     }
-    Ok(Scanned { bodies, tail })
+    Ok(Scanned { bodies: check_length(header, segment, bodies)?, tail })
 }
 
 /// Every record that checks out anywhere behind `offset`.
@@ -108,13 +114,14 @@ fn records_behind(header: &Header, segment: &[u8], offset: u64) -> impl Iterator
     })
 }
 
-fn check_length(header: &Header, segment: &[u8]) -> Result<(), Damage> {
+/// Hands `bodies` on if the file is as long as it was made.
+fn check_length(header: &Header, segment: &[u8], bodies: Vec<Body>) -> Result<Vec<Body>, Damage> {
     let len = segment.len() as u64;
     if len < header.capacity {
         let what = format!("the file was cut off: it was made with {} bytes and has {len}", header.capacity);
-        return Err(Damage { offset: len, what });
+        return Err(Damage { offset: len, what, before: bodies });
     }
-    Ok(())
+    Ok(bodies)
 }
 
 fn name(bad: Bad) -> String {

@@ -85,14 +85,12 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err(HeaderError::NotASegment);
         }
-        let checks_out = u32_at(bytes, CRC_AT) == crc32c(&[&bytes[..CRC_AT]]);
-        let format = u32_at(bytes, 8);
-        // A newer format may keep its checksum elsewhere, so its number is believed before it is checked.
-        if format > FORMAT && (checks_out || format < 1 << 16) {
-            return Err(HeaderError::NewerFormat { found: format });
-        }
-        if !checks_out || format == 0 {
+        if u32_at(bytes, CRC_AT) != crc32c(&[&bytes[..CRC_AT]]) {
             return Err(HeaderError::Checksum);
+        }
+        let format = u32_at(bytes, 8);
+        if format > FORMAT {
+            return Err(HeaderError::NewerFormat { found: format });
         }
         let number = |place: usize| u64_at(bytes, 16 + place * 8);
         Ok(Header {
