@@ -38,12 +38,14 @@ pub(crate) struct Checkpoints {
     to_thread: Option<Sender<ToCheckpoint>>,
     thread: Option<JoinHandle<()>>,
     pending: Arc<AtomicU64>,
+    durable: Arc<AtomicU64>,
 }
 
 impl Checkpoints {
     pub(crate) fn start(
         store: Arc<Store>,
         origin: Origin,
+        applied: u64,
         options: &StorageOptions,
         keeper: Arc<Keeper>,
         tell: Tell,
@@ -53,6 +55,7 @@ impl Checkpoints {
         // from is in memory anyway.
         let (to_thread, messages) = crossbeam_channel::unbounded();
         let pending = Arc::new(AtomicU64::new(0));
+        let durable = Arc::new(AtomicU64::new(applied));
         let mut worker = Worker {
             store,
             origin,
@@ -66,12 +69,13 @@ impl Checkpoints {
             due: None,
             full: false,
             pending: Arc::clone(&pending),
+            durable: Arc::clone(&durable),
         };
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
             .spawn(move || worker.run(&messages))
             .expect("the process may start threads while it starts");
-        Checkpoints { to_thread: Some(to_thread), thread: Some(thread), pending }
+        Checkpoints { to_thread: Some(to_thread), thread: Some(thread), pending, durable }
     }
 
     pub(crate) fn send(&self, message: ToCheckpoint) {
@@ -82,6 +86,11 @@ impl Checkpoints {
     /// How many bytes wait to be committed, about.
     pub(crate) fn pending_bytes(&self) -> u64 {
         self.pending.load(Ordering::Relaxed)
+    }
+
+    /// The applied index that the checkpoint is durable at.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
     }
 }
 
@@ -140,6 +149,7 @@ struct Worker {
     /// The disk was full at the last attempt.
     full: bool,
     pending: Arc<AtomicU64>,
+    durable: Arc<AtomicU64>,
 }
 
 impl Worker {
@@ -199,6 +209,7 @@ impl Worker {
             }
             (self.timings.commit)(started.elapsed());
             let applied = meta.applied;
+            self.durable.store(applied, Ordering::Release);
             self.folded = Folded::default();
             (self.tell)(Input::Checkpointed { applied });
         }

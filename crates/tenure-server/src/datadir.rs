@@ -56,6 +56,13 @@ pub enum DirError {
     Missing { path: PathBuf },
 }
 
+impl DirError {
+    /// Whether the data is damaged, as against not reachable or not ours.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, DirError::DamagedIdentity { .. })
+    }
+}
+
 fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> DirError {
     let path = path.to_owned();
     move |error| DirError::Io { path, what, error }
@@ -251,7 +258,12 @@ fn read_identity(path: &Path) -> Result<DirIdentity, DirError> {
     let text = fs::read(path).map_err(io_error(path, "cannot read"))?;
     let damaged = |what| DirError::DamagedIdentity { path: path.to_owned(), what };
     let text = String::from_utf8(text).map_err(|_| damaged("it is not text"))?;
-    let mut lines = text.lines();
+    // In all formats the last line is the checksum of the others, and the second one names the format.
+    let Some((body, crc)) = text.rsplit_once("crc ") else { return Err(damaged("it has no checksum")) };
+    if crc != format!("{:08x}\n", crc32c(&[body.as_bytes()])) {
+        return Err(damaged("its checksum does not match"));
+    }
+    let mut lines = body.lines();
     if lines.next() != Some(TITLE) {
         return Err(damaged("it does not begin as such a file does"));
     }
@@ -261,7 +273,6 @@ fn read_identity(path: &Path) -> Result<DirIdentity, DirError> {
     };
     let format = field("format", 10).ok_or_else(|| damaged("it names no format"))?;
     if format > u64::from(FORMAT) {
-        // Before the checksum: a newer format may keep it elsewhere.
         let found = u32::try_from(format).unwrap_or(u32::MAX);
         return Err(DirError::NewerFormat { path: path.to_owned(), found });
     }
@@ -269,11 +280,7 @@ fn read_identity(path: &Path) -> Result<DirIdentity, DirError> {
     let (Some(cluster), Some(member), Some(boot), Some(segment)) = fields else {
         return Err(damaged("a line is missing"));
     };
-    let identity = DirIdentity { origin: Origin { cluster, member }, boot, segment };
-    if encode_identity(&identity) != text {
-        return Err(damaged("its checksum does not match"));
-    }
-    Ok(identity)
+    Ok(DirIdentity { origin: Origin { cluster, member }, boot, segment })
 }
 
 /// Options for a file that only its owner may touch and that is not somewhere else.
@@ -289,3 +296,6 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
 pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ mod edge;
 pub mod handle;
 mod http;
 pub mod identity;
+pub mod inspect;
 mod listen;
 pub mod logging;
 mod meter;

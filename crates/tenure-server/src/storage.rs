@@ -12,17 +12,23 @@ use std::time::{Duration, Instant};
 
 use tenure_replica::Input;
 use tenure_replica::effect::{Append, Checkpoint};
-use tenure_replica::recover::{self, LogReader, Place, RecoverError, Recovered, RowReader, SegmentFile};
+use tenure_replica::recover::{
+    self, Loaded, Log as LogRead, LogReader, Place, RecoverError, Recovered, RowReader, SegmentFile,
+};
 use tenure_replica::wal::{HEADER_BYTES, Origin, Settings};
 use thiserror::Error;
 
 use crate::checkpoint::{Checkpoints, ToCheckpoint};
 use crate::datadir::{DataDir, DirError, DirIdentity};
 use crate::disk::{self, Keeper, Log, ToLog};
-use crate::store::{Store, StoreError};
+use crate::store::pages::Met;
+use crate::store::{self, Store, StoreError};
 
 /// Where completions go: to the loop that owns the replica.
 pub type Tell = Arc<dyn Fn(Input) + Send + Sync>;
+
+/// As damage reports name it.
+pub(crate) const CHECKPOINT_FILE: &str = "checkpoint/data.mdb";
 
 /// Called once, when what was asked for is done.
 pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
@@ -130,14 +136,11 @@ pub enum OpenError {
 impl OpenError {
     /// Whether the data is damaged, as against not reachable or not ours: its exit code is 65.
     pub fn is_damage(&self) -> bool {
-        matches!(
-            self,
-            OpenError::Dir(DirError::DamagedIdentity { .. })
-                | OpenError::Recover {
-                    error: RecoverError::Damaged { .. } | RecoverError::Foreign { .. },
-                    ..
-                }
-        )
+        match self {
+            OpenError::Dir(error) => error.is_damage(),
+            OpenError::Recover { error, .. } => !matches!(error, RecoverError::NewerFormat { .. }),
+            OpenError::Store(_) | OpenError::Io { .. } => false,
+        }
     }
 }
 
@@ -183,8 +186,9 @@ impl Storage {
         let mut dir = DataDir::open(root, fresh)?;
         let origin = dir.identity.origin;
         let sync = !options.unsafe_no_fsync;
+        // Read without LMDB first: it trusts its file, and would crash on what is found and named here.
+        let recovered = recover(&dir, progress)?;
         let store = Store::open(&dir.checkpoint(), options.map_bytes, sync)?;
-        let recovered = recover(&dir, &store, progress)?;
         let settings = Settings { origin, segment_bytes: options.segment_bytes, salt: rand::random::<u32>() };
         let log_dir = dir.log();
         let io_error = |error| OpenError::Io { path: log_dir.clone(), what: "cannot begin the log", error };
@@ -203,6 +207,7 @@ impl Storage {
         let checkpoints = Checkpoints::start(
             Arc::clone(&store),
             origin,
+            recovered.state.meta().applied,
             options,
             Arc::clone(&keeper),
             tell,
@@ -228,7 +233,13 @@ impl Storage {
     }
 
     /// Gives up the log through this index.
+    ///
+    /// # Panics
+    ///
+    /// If the checkpoint is not durable up to there: what is in neither would be lost.
     pub fn cut(&self, through: u64) {
+        let durable = self.checkpoints.durable();
+        assert!(through <= durable, "the log is cut at {through}, the checkpoint ends at {durable}");
         self.log.send(ToLog::Cut { through });
     }
 
@@ -301,56 +312,92 @@ pub enum SnapshotError {
     Store(#[from] StoreError),
     #[error("the reader failed: {0}")]
     Reader(#[from] io::Error),
-    #[error(transparent)]
-    Recover(#[from] RecoverError),
 }
 
-fn recover(dir: &DataDir, store: &Store, progress: &mut dyn FnMut(Progress)) -> Result<Recovered, OpenError> {
-    let DirIdentity { origin, segment: floor, .. } = dir.identity;
-    let file = "checkpoint/data.mdb";
-    let mut rows = RowReader::new(origin);
-    let mut done = 0;
-    let read = store.read::<SnapshotError>(|key, value| {
-        rows.row(Place { file, offset: 0 }, key, value)?;
-        done += 1;
-        if done % 65_536 == 0 {
-            progress(Progress { phase: Phase::Checkpoint, done, total: rows.expected().unwrap_or(done) });
-        }
-        Ok(())
-    });
-    let refused = |error| OpenError::Recover { root: dir.root().to_owned(), error };
-    read.map_err(|error| match error {
-        SnapshotError::Store(error) => error.into(),
-        SnapshotError::Recover(error) => refused(error),
-        SnapshotError::Reader(error) => {
-            OpenError::Io { path: dir.checkpoint(), what: "cannot read the checkpoint", error }
-        }
-    })?;
-    let loaded = rows.finish(file).map_err(refused)?;
-    let log_dir = dir.log();
-    let io_error = |error| OpenError::Io { path: log_dir.clone(), what: "cannot read the log", error };
-    let mut files = Vec::new();
-    for (number, path) in disk::list_segments(&log_dir).map_err(io_error)? {
-        let mut head = Vec::new();
-        File::open(&path)
-            .and_then(|file| file.take(HEADER_BYTES).read_to_end(&mut head))
-            .map_err(io_error)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        files.push(SegmentFile { file: format!("log/{name}"), number, head });
+/// Why reading back stopped.
+pub(crate) enum ReadError {
+    Recover(RecoverError),
+    Io(io::Error),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> ReadError {
+        ReadError::Io(error)
     }
-    let segments = recover::plan(origin, floor, files).map_err(refused)?;
-    let applied = loaded.state.meta().applied;
-    let mut log = LogReader::new(applied, loaded.applied_term);
+}
+
+impl From<RecoverError> for ReadError {
+    fn from(error: RecoverError) -> ReadError {
+        ReadError::Recover(error)
+    }
+}
+
+fn recover(dir: &DataDir, progress: &mut dyn FnMut(Progress)) -> Result<Recovered, OpenError> {
+    let read = |path: PathBuf| {
+        move |error| match error {
+            ReadError::Recover(error) => OpenError::Recover { root: dir.root().to_owned(), error },
+            ReadError::Io(error) => OpenError::Io { path, what: "cannot read", error },
+        }
+    };
+    let loaded = load_rows(dir, progress).map_err(read(dir.checkpoint()))?;
+    let log = load_log(dir, &loaded, progress).map_err(read(dir.log()))?;
+    Ok(loaded.with(log))
+}
+
+/// The checkpoint, checked.
+pub(crate) fn load_rows(dir: &DataDir, progress: &mut dyn FnMut(Progress)) -> Result<Loaded, ReadError> {
+    let file = CHECKPOINT_FILE;
+    let mut rows = RowReader::new(dir.identity.origin);
+    let mut done = 0;
+    let path = dir.checkpoint().join(store::FILE);
+    if path.try_exists()? {
+        store::pages::walk::<ReadError>(&path, |met| match met {
+            Met::Damage { offset, what } => {
+                Err(RecoverError::Damaged { file: file.to_owned(), offset, what }.into())
+            }
+            Met::Row { offset, key, value } => {
+                rows.row(Place { file, offset }, key, value)?;
+                done += 1;
+                if done % 65_536 == 0 {
+                    let total = rows.expected().unwrap_or(done);
+                    progress(Progress { phase: Phase::Checkpoint, done, total });
+                }
+                Ok(())
+            }
+        })?;
+    }
+    Ok(rows.finish(file)?)
+}
+
+fn load_log(
+    dir: &DataDir,
+    loaded: &Loaded,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<LogRead, ReadError> {
+    let DirIdentity { origin, segment: floor, .. } = dir.identity;
+    let segments = recover::plan(origin, floor, segment_files(dir)?)?;
+    let mut log = LogReader::new(loaded.state.meta().applied, loaded.applied_term);
     let total = segments.len() as u64;
     for (done, segment) in segments.iter().enumerate() {
         progress(Progress { phase: Phase::Log, done: done as u64, total });
-        let bytes = std::fs::read(disk::segment_path(&log_dir, segment.header.number)).map_err(io_error)?;
-        log.segment(segment, &bytes).map_err(refused)?;
+        let bytes = std::fs::read(disk::segment_path(&dir.log(), segment.header.number))?;
+        log.segment(segment, &bytes)?;
     }
     progress(Progress { phase: Phase::Log, done: total, total });
     let last = segments.last().map_or("log", |segment| segment.file.as_str());
-    let log = log.finish(last).map_err(refused)?;
-    Ok(loaded.with(log))
+    Ok(log.finish(last)?)
+}
+
+/// The segments of a log with their heads, as [`recover::plan`] wants them.
+pub(crate) fn segment_files(dir: &DataDir) -> io::Result<Vec<SegmentFile>> {
+    let mut files = Vec::new();
+    for (number, path) in disk::list_segments(&dir.log())? {
+        let mut head = Vec::new();
+        File::open(&path)?.take(HEADER_BYTES).read_to_end(&mut head)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        files.push(SegmentFile { file: format!("log/{name}"), number, head });
+    }
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! power loss, so they are not used; the write-ahead log is what makes answers fast.
 
 mod defrag;
+pub(crate) mod pages;
 
 use std::fs::File;
 use std::io;

@@ -45,17 +45,18 @@ struct State {
 }
 
 impl Keeper {
-    /// `recycle`: segments that a start left behind, oldest first.
+    /// `left` are the segments of earlier lives. The one that this life began with supersedes them all, so they
+    /// go at once and in any order: a member that crashes again and again must not fill the disk with them.
     pub(crate) fn start(
         log: &Path,
         ballast: &Path,
         options: &StorageOptions,
         tell: Tell,
-        recycle: Vec<u64>,
+        left: Vec<u64>,
     ) -> io::Result<(Arc<Keeper>, JoinHandle<()>)> {
         let mut state = State {
             spares: Vec::new(),
-            recycle,
+            recycle: Vec::new(),
             ballast: ballast.metadata().is_ok_and(|meta| meta.len() == options.ballast_bytes),
             full: false,
             checkpoint_waits: false,
@@ -75,6 +76,20 @@ impl Keeper {
                 // Half made, or made when segments had another size.
                 _ => fs::remove_file(&path)?,
             }
+        }
+        for segment in left {
+            let path = segment_path(log, segment);
+            if state.spares.len() < options.spare_count && path.metadata()?.len() == options.segment_bytes {
+                state.next_name += 1;
+                let spare = spare_path(log, state.next_name);
+                fs::rename(&path, &spare)?;
+                state.spares.push((File::options().read(true).write(true).open(&spare)?, spare));
+            } else {
+                fs::remove_file(&path)?;
+            }
+        }
+        if !options.unsafe_no_fsync {
+            sync_dir(log)?;
         }
         let keeper = Arc::new(Keeper {
             state: Mutex::new(state),
@@ -199,19 +214,15 @@ impl Keeper {
             // A few more than needed, so that a busy log goes on with old files instead of making new ones.
             let keep = state.spares.len() < 2 * self.spare_count;
             state.next_name += 1;
-            let spare = keep.then(|| self.spare_path(state.next_name));
+            let spare = keep.then(|| spare_path(&self.log, state.next_name));
             return Some(Task::Recycle { segment, spare });
         }
         if state.spares.len() < self.spare_count {
             state.next_name += 1;
-            return Some(Task::Spare(self.spare_path(state.next_name)));
+            return Some(Task::Spare(spare_path(&self.log, state.next_name)));
         }
         let wanted = self.ballast_bytes > 0 && !state.ballast && !state.checkpoint_waits;
         wanted.then_some(Task::Ballast)
-    }
-
-    fn spare_path(&self, number: u64) -> PathBuf {
-        self.log.join(format!("spare-{number:016}"))
     }
 
     fn carry_out(&self, task: Task) -> io::Result<Made> {
@@ -287,6 +298,10 @@ enum Made {
     Spare((File, PathBuf)),
     Ballast,
     Nothing,
+}
+
+fn spare_path(log: &Path, number: u64) -> PathBuf {
+    log.join(format!("spare-{number:016}"))
 }
 
 /// A spare file of an earlier life that is long enough, for the first segment of this one.

@@ -129,3 +129,264 @@ fn what_was_acknowledged_comes_back() {
     assert_eq!(recovered.state.lease(LeaseId(7)), Some(lease(7, 99)));
     assert_eq!(recovered.state.stats().keys, 2);
 }
+
+#[test]
+fn an_append_over_many_segments_is_cut_and_recycled() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let options = StorageOptions { spare_count: 2, ballast_bytes: 10_000, ..options() };
+    let (_, running) = open_with(dir.path(), &options).expect("the directory is new");
+    for index in 1..=400 {
+        running.append(index, vec![entry(index)], None);
+        if index % 50 == 0 {
+            running.checkpoint(index - 5, vec![put(index as i64 - 4)]);
+            running.storage.cut(index - 5);
+        }
+    }
+    let (checkpoint, log) = (running.storage.sizes().checkpoint_bytes, running.storage.sizes().log_bytes);
+    assert!(checkpoint > 0 && (1..400 * 140).contains(&log), "{log}");
+    drop(running);
+    let (recovered, running) = open_with(dir.path(), &options).expect("the directory is sound");
+    assert_eq!(recovered.entries, (396..=400).map(entry).collect::<Vec<_>>());
+    running.storage.stop();
+    let (recovered, _) = open_with(dir.path(), &options).expect("the directory is sound");
+    assert_eq!(recovered.entries.len(), 5);
+    for _ in 0..20 {
+        drop(open_with(dir.path(), &options).expect("the directory is sound"));
+    }
+    let files = std::fs::read_dir(dir.path().join("log")).expect("it is there").count();
+    assert!(files <= 8, "{files} files are left of a log of fifty segments and twenty starts");
+}
+
+/// Rows of all shapes: small ones, values with pages of their own, deletions.
+fn fill_checkpoint(running: &Running) {
+    let big = |revision: i64, len: usize| match put(revision) {
+        Change::Record(record) => {
+            let value = Bytes::from(vec![revision as u8; len]);
+            Change::Record(Arc::new(Record { value, ..(*record).clone() }))
+        }
+        other => other,
+    };
+    let changes = (2..1_000).map(|revision| big(revision, revision as usize % 17 * 400)).collect();
+    running.checkpoint(1_000, changes);
+    let gone = (2..900).map(|revision| Change::RecordGone(RevisionAt { main: Revision(revision), sub: 0 }));
+    let leases = (1..50).map(|id| Change::Lease(lease(id, 1_000_000)));
+    running.storage.checkpoint(checkpoint(1_500, gone.chain(leases).collect()));
+    running.checkpoint(2_000, vec![Change::LeaseGone(LeaseId(7)), Change::Lease(lease(-3, 5))]);
+}
+
+fn rows(running: &Running) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (sender, rows) = mpsc::channel();
+    let (done_sender, done) = mpsc::channel();
+    running.storage.snapshot(
+        move |key, value| {
+            let _ = sender.send((key.to_vec(), value.to_vec()));
+            Ok(())
+        },
+        move |result| {
+            let _ = done_sender.send(result);
+        },
+    );
+    done.recv().expect("it is answered").expect("it can be read");
+    rows.iter().collect()
+}
+
+#[test]
+fn a_snapshot_and_a_start_read_what_was_committed_also_after_a_defragmentation() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let (_, running) = open(dir.path());
+    fill_checkpoint(&running);
+    let before = rows(&running);
+    assert_eq!(before.len(), 100 + 49 + 3);
+    let size = running.storage.sizes().checkpoint_bytes;
+    let (sender, done) = mpsc::channel();
+    running.storage.defragment(Box::new(move |result| {
+        let _ = sender.send(result);
+    }));
+    done.recv().expect("it is answered").expect("there is space for a copy");
+    assert!(running.storage.sizes().checkpoint_bytes < size / 2, "little was given back");
+    assert_eq!(rows(&running), before);
+    running.checkpoint(2_001, vec![put(2_002)]);
+    assert_eq!(rows(&running).len(), before.len() + 1);
+    running.storage.stop();
+    // The walk without LMDB must see exactly what LMDB sees.
+    let mut walked = Vec::new();
+    store::pages::walk::<io::Error>(&dir.path().join(CHECKPOINT_FILE), |met| {
+        match met {
+            Met::Row { key, value, .. } => walked.push((key.to_vec(), value.to_vec())),
+            Met::Damage { offset, what } => panic!("{offset}: {what}"),
+        }
+        Ok(())
+    })
+    .expect("it can be read");
+    assert_eq!(walked.len(), before.len() + 1);
+    let (recovered, running) = open(dir.path());
+    assert_eq!(rows(&running), walked);
+    assert_eq!(recovered.state.stats().records, 101);
+    assert_eq!(recovered.state.lease(LeaseId(-3)), Some(lease(-3, 5)));
+    assert_eq!(recovered.state.lease(LeaseId(7)), None);
+}
+
+#[test]
+fn a_checkpoint_that_falls_behind_commits_by_size() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let hours = Duration::from_secs(36_000);
+    let options = StorageOptions { checkpoint_interval: hours, checkpoint_bytes: 10_000, ..options() };
+    let (_, running) = open_with(dir.path(), &options).expect("the directory is new");
+    for applied in 1..=200 {
+        running.storage.checkpoint(checkpoint(applied, vec![put(applied as i64 + 1)]));
+    }
+    running.wait(|input| matches!(input, Input::Checkpointed { applied } if *applied > 100));
+}
+
+/// Each damage names its file, and the directory is refused with the exit code for it.
+fn assert_refused(root: &Path, file: &str) -> String {
+    let error = open_with(root, &options()).map(|_| ()).expect_err("it is damaged");
+    assert!(error.is_damage(), "{error}");
+    let message = error.to_string();
+    assert!(message.contains(file) && message.contains("offset"), "{message}");
+    let report = crate::inspect::check(root).expect("it can be looked at");
+    assert_eq!(report.exit_code(), 65);
+    assert_eq!(report.findings[0].file, file);
+    message
+}
+
+fn flip(path: &Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = File::options().read(true).write(true).open(path).expect("it is there");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("it is that long");
+    file.write_all_at(&[byte[0] ^ 4], at).expect("it can be written");
+}
+
+#[test]
+fn a_flipped_bit_in_a_row_is_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let (_, running) = open(dir.path());
+    fill_checkpoint(&running);
+    drop(running);
+    let path = dir.path().join(CHECKPOINT_FILE);
+    let mut places = Vec::new();
+    store::pages::walk::<io::Error>(&path, |met| {
+        if let Met::Row { offset, value, .. } = met {
+            places.push(offset + value.len() as u64 / 2);
+        }
+        Ok(())
+    })
+    .expect("it can be read");
+    for at in [places[0], places[1], places[50], places[places.len() - 1]] {
+        flip(&path, at);
+        let message = assert_refused(dir.path(), CHECKPOINT_FILE);
+        assert!(message.contains("checksum"), "{message}");
+        flip(&path, at);
+    }
+}
+
+#[test]
+fn a_damaged_store_never_reaches_lmdb() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let (_, running) = open(dir.path());
+    fill_checkpoint(&running);
+    drop(running);
+    let path = dir.path().join(CHECKPOINT_FILE);
+    let sound = std::fs::read(&path).expect("it is there");
+    let mut refused = 0;
+    // The heads in whole, then something of everything.
+    for at in (0..200).chain(4_096..4_296).chain((8_192..sound.len() as u64).step_by(sound.len() / 300)) {
+        flip(&path, at);
+        // Free pages, paddings and the older head are not looked at; a start on those is right.
+        if let Err(error) = open_with(dir.path(), &options()) {
+            assert!(error.is_damage(), "at {at}: {error}");
+            refused += 1;
+        }
+        flip(&path, at);
+    }
+    assert_eq!(std::fs::read(&path).expect("it is there"), sound, "a start wrote to it");
+    assert!(refused > 80, "only {refused} were refused");
+    std::fs::write(&path, &sound[..sound.len() / 2]).expect("it can be written");
+    assert_refused(dir.path(), CHECKPOINT_FILE);
+}
+
+#[test]
+fn a_damaged_log_is_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let (_, running) = open(dir.path());
+    for batch in 1..=5 {
+        running.append(batch, vec![entry(batch)], None);
+    }
+    drop(running);
+    let path = dir.path().join("log/0000000000000001.wal");
+    let sound = std::fs::read(&path).expect("it is there");
+    flip(&path, 700);
+    assert_refused(dir.path(), "log/0000000000000001.wal");
+    std::fs::write(&path, &sound[..4_000]).expect("it can be written");
+    assert!(assert_refused(dir.path(), "log/0000000000000001.wal").contains("cut off"));
+    let mut newer = sound.clone();
+    newer[8] = 9;
+    let crc = tenure_replica::checksum::crc32c(&[&newer[..80]]);
+    newer[80..84].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&path, &newer).expect("it can be written");
+    let error = open_with(dir.path(), &options()).map(|_| ()).expect_err("it is too new");
+    assert!(!error.is_damage() && error.to_string().contains("format 9"), "{error}");
+    std::fs::remove_file(&path).expect("it is there");
+    assert_refused(dir.path(), "log");
+}
+
+#[test]
+fn a_directory_in_use_is_refused_with_its_holder() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let (_, _running) = open(dir.path());
+    let error = open_with(dir.path(), &options()).map(|_| ()).expect_err("it is in use").to_string();
+    assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+}
+
+/// Appends forever, as the child process of the test below, and prints what was acknowledged.
+#[test]
+#[ignore = "the child of `a_killed_process_loses_nothing_that_it_acknowledged`"]
+fn child_that_appends() {
+    let Some(root) = std::env::var_os("TENURE_TEST_APPEND_TO") else { return };
+    let (recovered, running) = open(Path::new(&root));
+    let mut last = recovered.entries.last().map_or(recovered.state.meta().applied, |entry| entry.index);
+    for batch in 1.. {
+        let count = batch % 7 + 1;
+        running.append(batch, (last + 1..=last + count).map(entry).collect(), None);
+        last += count;
+        println!("acknowledged {last}");
+        if batch % 20 == 0 {
+            running.checkpoint(last - 3, vec![put(last as i64 - 2)]);
+            running.storage.cut(last - 30);
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_it_acknowledged() {
+    use std::io::BufRead;
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let mut acknowledged = 0;
+    for round in 1..=8 {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this test has a file"))
+            .args(["--exact", "--ignored", "--nocapture", "storage::tests::child_that_appends"])
+            .env("TENURE_TEST_APPEND_TO", dir.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("it can be started");
+        let lines = io::BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut seen = 0;
+        for line in lines {
+            let line = line.expect("it is text");
+            if let Some(number) = line.strip_prefix("acknowledged ") {
+                acknowledged = number.parse().expect("it is a number");
+                seen += 1;
+                if seen == 20 * round + round {
+                    child.kill().expect("it runs");
+                }
+            }
+        }
+        child.wait().expect("it was started");
+        let (recovered, running) = open(dir.path());
+        let last = recovered.entries.last().map_or(recovered.state.meta().applied, |entry| entry.index);
+        assert!(last >= acknowledged, "{acknowledged} was acknowledged, {last} is there");
+        assert!(seen > 0 && recovered.entries.iter().all(|kept| *kept == entry(kept.index)));
+        drop(running);
+    }
+}
