@@ -148,6 +148,7 @@ fn an_append_over_many_segments_is_cut_and_recycled() {
     let (recovered, running) = open_with(dir.path(), &options).expect("the directory is sound");
     assert_eq!(recovered.entries, (396..=400).map(entry).collect::<Vec<_>>());
     running.storage.stop();
+    drop(running);
     let (recovered, _) = open_with(dir.path(), &options).expect("the directory is sound");
     assert_eq!(recovered.entries.len(), 5);
     for _ in 0..20 {
@@ -208,6 +209,7 @@ fn a_snapshot_and_a_start_read_what_was_committed_also_after_a_defragmentation()
     running.checkpoint(2_001, vec![put(2_002)]);
     assert_eq!(rows(&running).len(), before.len() + 1);
     running.storage.stop();
+    drop(running);
     // The walk without LMDB must see exactly what LMDB sees.
     let mut walked = Vec::new();
     store::pages::walk::<io::Error>(&dir.path().join(CHECKPOINT_FILE), |met| {
