@@ -173,7 +173,6 @@ impl Copy {
             .current_dir(&self.folder)
             // What cargo tells the program that it runs is not meant for the next cargo.
             .env_remove("CARGO_MANIFEST_DIR")
-            .env_remove("RUSTFLAGS")
             .output()
             .expect("cargo can be run");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
