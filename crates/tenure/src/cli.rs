@@ -1,6 +1,6 @@
 //! What can be asked for on the command line. Only the words are here; what they do is in `commands/`.
 
-use std::{env, ffi::OsString, time::Duration};
+use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tenure_client::LeaseId;
@@ -101,6 +101,8 @@ pub enum Command {
     // The server's own verbs, which are carried out in serve.rs.
     Serve(Flags),
     Dev(DevFlags),
+    Check(Check),
+    Export(Export),
 
     // The client's verbs.
     Put(Put),
@@ -142,6 +144,29 @@ Examples:
 pub struct DevFlags {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG")]
     pub flags: Vec<OsString>,
+}
+
+/// Verify the data directory of a server that does not run
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tenure check /var/lib/tenure             # exit code 0 if it is sound, 65 if it is damaged
+  tenure check /var/lib/tenure -o json")]
+pub struct Check {
+    pub dir: PathBuf,
+}
+
+/// Write the keys and leases of a server that does not run as JSON, one a line
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tenure export /var/lib/tenure > all.jsonl
+  tenure export /var/lib/tenure --out all.jsonl   # what is readable, also of a damaged directory")]
+pub struct Export {
+    pub dir: PathBuf,
+    /// Write to this file, which must not exist yet
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Write a key

@@ -1,5 +1,6 @@
 //! The verbs. Each file turns one group of them into requests and prints what came back.
 
+mod inspect;
 mod kv;
 mod lease;
 mod program;
@@ -30,6 +31,8 @@ pub fn run(cli: Cli, out: &mut Out) -> Result<()> {
     let command = match command {
         Command::Serve(args) => return serve::run(Verb::Serve, args.flags),
         Command::Dev(args) => return serve::run(Verb::Dev, args.flags),
+        Command::Check(args) => return inspect::check(&args, out),
+        Command::Export(args) => return inspect::export(&args),
         other => other,
     };
     match command {
@@ -50,7 +53,12 @@ pub fn run(cli: Cli, out: &mut Out) -> Result<()> {
             Command::Compact(compact) => kv::compact(&client, &compact, out).await,
             Command::Lease(lease) => lease::lease(&client, lease, out).await,
             Command::Status(_) => status::status(&client, out).await,
-            Command::Serve(_) | Command::Dev(_) | Command::Version(_) | Command::Completion(_) => Ok(()),
+            Command::Serve(_)
+            | Command::Dev(_)
+            | Command::Check(_)
+            | Command::Export(_)
+            | Command::Version(_)
+            | Command::Completion(_) => Ok(()),
         }
     })
 }

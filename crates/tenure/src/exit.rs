@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use tenure_client::ClientError;
+use tenure_server::inspect::InspectError;
 use tonic::Code;
 
 pub const ERROR: u8 = 1;
@@ -54,6 +55,9 @@ pub fn code(error: &anyhow::Error) -> u8 {
             Failure::NoCluster(_) => NO_CLUSTER,
             Failure::Silent(code) => *code,
         };
+    }
+    if let Some(inspected) = error.downcast_ref::<InspectError>() {
+        return u8::try_from(inspected.exit_code()).unwrap_or(ERROR);
     }
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Endpoint { .. }) => USAGE,

@@ -229,6 +229,42 @@ fn a_damaged_directory_is_65() {
 }
 
 #[test]
+fn a_directory_is_checked_and_exported_while_its_server_is_down() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("data");
+    let path = path.to_str().expect("text");
+    let mut server = Running::dev(&["--data-dir", path]);
+    let endpoint = format!("--endpoints={}", server.address);
+    assert!(run(&[&endpoint, "put", "k", "v", "--ttl", "1h"]).status.success());
+    for verb in ["check", "export"] {
+        let output = run(&[verb, path]);
+        assert_eq!(output.status.code(), Some(1), "{verb} while it runs: {}", stderr(&output));
+    }
+    server.signal("TERM");
+    server.ended();
+
+    let output = run(&["check", path]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    assert!(text.contains("sound: a server would start on it"), "{text}");
+    let output = run(&["check", path, "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["findings"], serde_json::json!([]));
+
+    let file = dir.path().join("all.jsonl");
+    let file = file.to_str().expect("text");
+    let output = run(&["export", path, "--out", file]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 keys, 1 leases"), "{}", stderr(&output));
+    let exported = std::fs::read_to_string(file).expect("the file");
+    assert!(exported.contains(r#""kind":"key""#) && exported.contains(r#""kind":"lease""#), "{exported}");
+    let printed = run(&["export", path]);
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), exported);
+    assert_eq!(run(&["export", path, "--out", file]).status.code(), Some(1), "it overwrites nothing");
+    assert_eq!(run(&["check", "/nonexistent"]).status.code(), Some(1));
+}
+
+#[test]
 fn strangers_that_can_connect_are_warned_about_in_one_line() {
     let server = Running::dev(&["--listen-client-urls=http://127.0.0.1:0,http://0.0.0.0:0"]);
     let mut server = server;
