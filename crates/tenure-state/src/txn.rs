@@ -3,7 +3,7 @@
 //! All decisions, those of nested transactions included, fall on the state before the first write; so do all
 //! checks that can refuse. After that nothing can fail, and a transaction needs no way back.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -60,19 +60,88 @@ fn check_sizes(txn: &Txn, ops_max: usize) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// What a list of operations may write.
+/// What a list of operations may write. A request holds tens of thousands of operations in nested transactions, so
+/// nothing here may look at each put for each deletion.
+#[derive(Default)]
 struct Written<'a> {
     puts: BTreeSet<&'a Bytes>,
-    deletes: Vec<&'a KeyRange>,
+    deletes: Spans<'a>,
 }
 
 impl<'a> Written<'a> {
     fn add_put(&mut self, key: &'a Bytes) -> Result<(), TxnError> {
-        if self.is_deleted(key) || !self.puts.insert(key) { Err(TxnError::DuplicateKey) } else { Ok(()) }
+        if self.deletes.contains(key) || !self.puts.insert(key) {
+            Err(TxnError::DuplicateKey)
+        } else {
+            Ok(())
+        }
     }
 
-    fn is_deleted(&self, key: &Bytes) -> bool {
-        self.deletes.iter().any(|range| range.contains(key))
+    /// As if each of `puts` was added.
+    fn add_puts(&mut self, mut puts: BTreeSet<&'a Bytes>) -> Result<(), TxnError> {
+        if self.deletes.is_empty() && self.puts.len() < puts.len() {
+            core::mem::swap(&mut self.puts, &mut puts);
+        }
+        puts.into_iter().try_for_each(|key| self.add_put(key))
+    }
+}
+
+/// A set of keys as spans that neither overlap nor touch, each by its first key.
+#[derive(Default)]
+struct Spans<'a>(BTreeMap<&'a [u8], End<'a>>);
+
+/// Where a span ends. Orders as the ends do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End<'a> {
+    /// With the key itself in the span or not.
+    At(&'a [u8], bool),
+    Never,
+}
+
+impl<'a> Spans<'a> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        self.0.range(..=key).next_back().is_some_and(|(_, end)| *end > End::At(key, false))
+    }
+
+    fn add(&mut self, range: &'a KeyRange) {
+        match range {
+            KeyRange::One(key) => self.add_span(key, End::At(key, true)),
+            KeyRange::Span { start, end } => self.add_span(start, End::At(end, false)),
+            KeyRange::From(start) => self.add_span(start, End::Never),
+        }
+    }
+
+    fn add_span(&mut self, mut start: &'a [u8], mut end: End<'a>) {
+        if end <= End::At(start, false) {
+            return;
+        }
+        if let Some((before, before_end)) = self.0.range(..=start).next_back()
+            && *before_end >= End::At(start, false)
+        {
+            start = before;
+            end = end.max(*before_end);
+        }
+        // What begins within it goes up in it.
+        while let Some((&next, &next_end)) = self.0.range(start..).next()
+            && End::At(next, false) <= end
+        {
+            self.0.remove(next);
+            end = end.max(next_end);
+        }
+        self.0.insert(start, end);
+    }
+
+    fn add_all(&mut self, mut other: Spans<'a>) {
+        if self.0.len() < other.0.len() {
+            core::mem::swap(self, &mut other);
+        }
+        for (start, end) in other.0 {
+            self.add_span(start, end);
+        }
     }
 }
 
@@ -80,24 +149,21 @@ impl<'a> Written<'a> {
 /// of one nested transaction may touch the same key, since only one of them is taken. Like etcd, this looks
 /// at nested transactions in their order and lets a later one delete what an earlier one put.
 fn written(ops: &[Op]) -> Result<Written<'_>, TxnError> {
-    let mut all = Written { puts: BTreeSet::new(), deletes: Vec::new() };
+    let mut all = Written::default();
     for op in ops {
         if let Op::DeleteRange(delete) = op {
-            all.deletes.push(&delete.range);
+            all.deletes.add(&delete.range);
         }
     }
     for op in ops {
         let Op::Txn(nested) = op else { continue };
         let success = written(&nested.success)?;
-        let failure = written(&nested.failure)?;
-        for key in &success.puts {
-            all.add_put(key)?;
-        }
-        for key in failure.puts.difference(&success.puts) {
-            all.add_put(key)?;
-        }
-        all.deletes.extend(success.deletes);
-        all.deletes.extend(failure.deletes);
+        let mut failure = written(&nested.failure)?;
+        failure.puts.retain(|key| !success.puts.contains(key));
+        all.add_puts(success.puts)?;
+        all.add_puts(failure.puts)?;
+        all.deletes.add_all(success.deletes);
+        all.deletes.add_all(failure.deletes);
     }
     for op in ops {
         if let Op::Put(put) = op {
