@@ -17,6 +17,7 @@ mod read;
 pub mod recover;
 mod renewals;
 pub mod row;
+mod scrub;
 pub mod snapshot;
 mod steps;
 pub mod wal;
@@ -38,6 +39,7 @@ use crate::input::{Consistency, Read, Ticket, Write};
 use crate::propose::{Pending, Proposals};
 use crate::read::Reads;
 use crate::renewals::Renewals;
+use crate::scrub::Scrub;
 use crate::steps::Steps;
 use crate::watch::{Hub, WatchConfig};
 
@@ -120,19 +122,6 @@ pub struct Replica {
     effects: Vec<Effect>,
 }
 
-/// The superseded past on its way out.
-#[derive(Default)]
-struct Scrub {
-    wanted: bool,
-    in_flight: bool,
-    /// Physical compactions that wait for it, each with its reply.
-    waiting: Vec<(Ticket, Result<Reply, Refusal>)>,
-    /// The checkpoint is waited for since this turn.
-    flush: bool,
-    /// Those whose records are gone, waiting for the checkpoint of this applied index.
-    flushing: Vec<(u64, Ticket, Result<Reply, Refusal>)>,
-}
-
 impl Replica {
     /// A member that starts at `now`. It knows what `start` says and has no leader yet.
     pub fn new(config: Config, start: Start, now: Nanos) -> Replica {
@@ -151,7 +140,7 @@ impl Replica {
             reads: Reads::new(),
             hub: Hub::new(config.watch.clone()),
             // Where the last life left off is not worth knowing: one Scrub entry finds out.
-            scrub: Scrub { wanted: meta.compacted.0 > 0, ..Scrub::default() },
+            scrub: Scrub::new(meta.compacted.0 > 0),
             counters: Counters::default(),
             checkpointed: applied,
             next_tick: now,
@@ -279,13 +268,8 @@ impl Replica {
         self.checkpointed = self.checkpointed.max(applied);
         self.consensus.cut(self.checkpointed);
         self.effects.push(Effect::CutLog { through: self.checkpointed });
-        let flushing = std::mem::take(&mut self.scrub.flushing);
-        for (index, ticket, reply) in flushing {
-            if index <= self.checkpointed {
-                self.answer(ticket, reply.map(Answer::Applied).map_err(Failure::from));
-            } else {
-                self.scrub.flushing.push((index, ticket, reply));
-            }
+        for (ticket, reply) in self.scrub.checkpointed(self.checkpointed) {
+            self.answer(ticket, reply.map(Answer::Applied).map_err(Failure::from));
         }
     }
 
@@ -438,7 +422,7 @@ impl Replica {
             }));
         }
         // After the rows that are to be in it, or it would wait for the next one.
-        if std::mem::take(&mut self.scrub.flush) {
+        if self.scrub.take_flush() {
             self.effects.push(Effect::FlushCheckpoint);
         }
     }
@@ -464,7 +448,7 @@ impl Replica {
                 self.turn_again = true;
             }
             (Kind::Compact, Ok(_)) => self.scrub.wanted = true,
-            (Kind::Scrub, Ok(Reply::Scrub { more })) => self.scrubbed(*more, running.index),
+            (Kind::Scrub, Ok(Reply::Scrub { more })) => self.scrub.applied(*more, running.index),
             (Kind::Alarm, _) => self.alarm_applied(),
             (_, Err(Refusal::NoSpace)) => self.raise_quota_alarm(now),
             _ => {}
@@ -473,21 +457,10 @@ impl Replica {
             if self.quota_alarm_proposed && applied.reply == Err(Refusal::NoSpace) {
                 self.out_of_space.push(ticket);
             } else if physical {
-                self.scrub.waiting.push((ticket, applied.reply));
-                self.scrub.wanted = true;
+                self.scrub.wait(ticket, applied.reply);
             } else {
                 self.answer(ticket, applied.reply.map(Answer::Applied).map_err(Failure::from));
             }
-        }
-    }
-
-    fn scrubbed(&mut self, more: bool, index: u64) {
-        self.scrub.in_flight = false;
-        self.scrub.wanted = more;
-        if !more {
-            let waiting = std::mem::take(&mut self.scrub.waiting);
-            self.scrub.flush |= !waiting.is_empty();
-            self.scrub.flushing.extend(waiting.into_iter().map(|(ticket, reply)| (index, ticket, reply)));
         }
     }
 
