@@ -8,7 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -26,10 +26,10 @@ use crate::storage::{SnapshotError, Storage};
 const BLOB_BYTES: usize = 32 * 1024;
 /// Blobs that wait for the client.
 const BLOBS_MAX: usize = 8;
-/// A client that takes no blob for so long is given up.
-const STALL_MAX: Duration = Duration::from_secs(30);
 /// How often the reading thread looks whether the client has taken a blob.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// A client that was looked at in vain so often, half a minute long, is given up.
+const LOOKS_MAX: u32 = 6_000;
 
 /// What the reading thread hands over.
 enum Part {
@@ -94,18 +94,15 @@ impl Blobs {
 
     /// Waits for the client, but not for ever.
     fn send(&self, mut part: Part) -> io::Result<()> {
-        let since = Instant::now();
-        loop {
+        for _ in 0..LOOKS_MAX {
             part = match self.parts.try_send(part) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Closed(_)) => return Err(io::ErrorKind::BrokenPipe.into()),
-                Err(TrySendError::Full(_)) if since.elapsed() >= STALL_MAX => {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
                 Err(TrySendError::Full(part)) => part,
             };
             std::thread::sleep(LOOK_EVERY);
         }
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     fn broke(&self, error: &SnapshotError) {
