@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use tenure_replica::checksum::crc32c;
@@ -224,7 +225,18 @@ fn lock(root: &Path) -> Result<File, DirError> {
     let mut file = private(OpenOptions::new().read(true).write(true).create(true))
         .open(&path)
         .map_err(io_error(&path, "cannot open"))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    // A process that is just ending, or a child between fork and exec, holds it for a moment longer.
+    let mut attempts_left = 20;
+    let locked = loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if attempts_left > 0 => {
+                attempts_left -= 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => break other,
+        }
+    };
+    match locked {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut pid = String::new();
