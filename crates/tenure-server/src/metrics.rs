@@ -36,16 +36,10 @@ pub struct Metrics {
     pub(crate) commit: Histogram,
     /// One defragmentation of the checkpoint store.
     pub(crate) defrag: Histogram,
-    pub(crate) defrag_inflight: IntGauge,
     /// One snapshot sent to a client (`Maintenance.Snapshot`).
     pub(crate) snapshot_send: Histogram,
-    /// One received or written snapshot file, in whole.
-    pub(crate) snapshot_save: Histogram,
-    /// The fsync of a snapshot file.
-    pub(crate) snap_fsync: Histogram,
     /// Size of the checkpoint store's file, as etcd's `dbSize`.
     pub(crate) store_bytes: IntGauge,
-    pub(crate) store_read_transactions: IntGauge,
 
     /// What one turn of the loop takes.
     pub(crate) loop_turn: Histogram,
@@ -54,12 +48,6 @@ pub struct Metrics {
     /// Turns that applied entries.
     pub(crate) apply: Histogram,
     pub(crate) slow_applies: IntCounter,
-    pub(crate) range_ok: Histogram,
-    pub(crate) range_failed: Histogram,
-    pub(crate) hash: Histogram,
-    pub(crate) hash_rev: Histogram,
-    pub(crate) slow_read_indexes: IntCounter,
-    pub(crate) read_indexes_failed: IntCounter,
 
     pub(crate) connections: IntGauge,
     pub(crate) connections_accepted: IntCounter,
@@ -79,12 +67,6 @@ impl Metrics {
     /// `extensive` adds the histogram of how long each gRPC method takes.
     pub(crate) fn new(member: MemberId, quota_bytes: u64, extensive: bool) -> Metrics {
         let new = Register(Registry::new());
-        let range = new.histograms(
-            "etcd_server_range_duration_seconds",
-            "How long range reads take.",
-            doubling(0.0001, 20),
-            &["success"],
-        );
         Metrics {
             member,
             quota_bytes,
@@ -110,30 +92,14 @@ impl Metrics {
                 "How long a defragmentation of the checkpoint store takes.",
                 doubling(0.1, 13),
             ),
-            defrag_inflight: new
-                .gauge("etcd_disk_defrag_inflight", "1 while the checkpoint store is defragmented."),
             snapshot_send: new.histogram(
                 "etcd_disk_backend_snapshot_duration_seconds",
                 "How long sending a snapshot to a client takes.",
                 doubling(0.01, 17),
             ),
-            snapshot_save: new.histogram(
-                "etcd_snap_db_save_total_duration_seconds",
-                "How long saving a snapshot file takes in whole.",
-                doubling(0.1, 10),
-            ),
-            snap_fsync: new.histogram(
-                "etcd_snap_db_fsync_duration_seconds",
-                "How long an fsync of a snapshot file takes.",
-                doubling(0.001, 14),
-            ),
             store_bytes: new.gauge(
                 "etcd_mvcc_db_total_size_in_bytes",
                 "Size of the checkpoint store's file, free pages included.",
-            ),
-            store_read_transactions: new.gauge(
-                "etcd_mvcc_db_open_read_transactions",
-                "Read transactions open on the checkpoint store.",
             ),
             loop_turn: new.histogram(
                 "tenure_loop_turn_seconds",
@@ -157,26 +123,6 @@ impl Metrics {
             slow_applies: new.counter(
                 "etcd_server_slow_apply_total",
                 "Turns that took longer than --warning-apply-duration to apply what was committed.",
-            ),
-            range_ok: range.with_label_values(&["true"]),
-            range_failed: range.with_label_values(&["false"]),
-            hash: new.histogram(
-                "etcd_mvcc_hash_duration_seconds",
-                "How long hashing the whole state takes.",
-                doubling(0.01, 15),
-            ),
-            hash_rev: new.histogram(
-                "etcd_mvcc_hash_rev_duration_seconds",
-                "How long hashing the records up to a revision takes.",
-                doubling(0.01, 15),
-            ),
-            slow_read_indexes: new.counter(
-                "etcd_server_slow_read_indexes_total",
-                "Confirmations of leadership for reads that took long.",
-            ),
-            read_indexes_failed: new.counter(
-                "etcd_server_read_indexes_failed_total",
-                "Linearizable reads that failed because leadership was not confirmed.",
             ),
             connections: new.gauge("tenure_connections", "Connections of clients that are open."),
             connections_accepted: new

@@ -124,6 +124,9 @@ pub(crate) struct GrpcMetrics {
     by_path: HashMap<&'static str, usize, BuildHasherDefault<FxHasher>>,
     methods: Vec<Method>,
     durations: HistogramVec,
+    ranges: HistogramVec,
+    hash: Histogram,
+    hash_rev: Histogram,
     handling: Option<HistogramVec>,
     client_versions: [ClientVersion; CLIENT_VERSIONS_MAX],
     /// Callers that said no version, and those with one version too many: unary, stream.
@@ -144,6 +147,8 @@ pub(crate) struct Method {
     sent: AtomicU64,
     /// Failed, succeeded.
     durations: Option<[Histogram; 2]>,
+    /// The same under the name that etcd gives to this one operation.
+    operation: Option<[Histogram; 2]>,
     handling: Option<Histogram>,
 }
 
@@ -164,6 +169,21 @@ impl GrpcMetrics {
             &["type", "success"],
         )
         .expect("names and buckets are valid");
+        let ranges = HistogramVec::new(
+            HistogramOpts::new("etcd_server_range_duration_seconds", "How long range reads take.")
+                .buckets(super::doubling(0.0001, 20)),
+            &["success"],
+        )
+        .expect("names and buckets are valid");
+        let histogram = |name: &str, help: &str| {
+            let options = HistogramOpts::new(name, help).buckets(super::doubling(0.01, 15));
+            Histogram::with_opts(options).expect("names and buckets are valid")
+        };
+        let hash = histogram("etcd_mvcc_hash_duration_seconds", "How long hashing the whole state takes.");
+        let hash_rev = histogram(
+            "etcd_mvcc_hash_rev_duration_seconds",
+            "How long hashing the records up to a revision takes.",
+        );
         let handling = extensive.then(|| {
             HistogramVec::new(
                 HistogramOpts::new("grpc_server_handling_seconds", "How long calls take, streams in whole.")
@@ -190,6 +210,14 @@ impl GrpcMetrics {
                         ["false", "true"]
                             .map(|success| durations.with_label_values(&[name.as_str(), success]))
                     }),
+                    operation: match *path {
+                        "/etcdserverpb.KV/Range" => {
+                            Some(["false", "true"].map(|success| ranges.with_label_values(&[success])))
+                        }
+                        "/etcdserverpb.Maintenance/Hash" => Some([hash.clone(), hash.clone()]),
+                        "/etcdserverpb.Maintenance/HashKV" => Some([hash_rev.clone(), hash_rev.clone()]),
+                        _ => None,
+                    },
                     handling: handling
                         .as_ref()
                         .map(|handling| handling.with_label_values(&[service, method, kind.label()])),
@@ -200,6 +228,9 @@ impl GrpcMetrics {
             by_path: METHODS.iter().enumerate().map(|(i, (path, _))| (*path, i)).collect(),
             methods,
             durations,
+            ranges,
+            hash,
+            hash_rev,
             handling,
             client_versions: std::array::from_fn(|_| ClientVersion::default()),
             client_unknown: Default::default(),
@@ -229,6 +260,9 @@ impl GrpcMetrics {
         if let Some(durations) = &method.durations {
             durations[usize::from(code == 0)].observe(took.as_secs_f64());
         }
+        if let Some(operation) = &method.operation {
+            operation[usize::from(code == 0)].observe(took.as_secs_f64());
+        }
         if let Some(handling) = &method.handling {
             handling.observe(took.as_secs_f64());
         }
@@ -242,6 +276,14 @@ impl GrpcMetrics {
     pub(crate) fn sent(&self, method: usize, messages: u64, bytes: u64) {
         self.methods[method].sent.fetch_add(messages, Relaxed);
         self.sent_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Calls of this method that have started and are not over.
+    fn in_flight(&self, path: &str) -> f64 {
+        let method = &self.methods[self.by_path[path]];
+        // In this order, so that a call that ends meanwhile does not make it negative.
+        let over: u64 = method.handled.iter().map(|count| count.load(Relaxed)).sum();
+        method.started.load(Relaxed).saturating_sub(over) as f64
     }
 
     fn client_calls(&self, version: Option<&[u8]>) -> &[AtomicU64; 2] {
@@ -326,7 +368,19 @@ impl GrpcMetrics {
             "Bytes of the messages sent to clients.",
             self.sent_bytes.load(Relaxed),
         );
-        out.extend(self.durations.collect());
+        out.gauge(
+            "etcd_disk_defrag_inflight",
+            "Defragmentations of the checkpoint store that run.",
+            self.in_flight("/etcdserverpb.Maintenance/Defragment"),
+        );
+        out.gauge(
+            "etcd_mvcc_db_open_read_transactions",
+            "Reads of the checkpoint store that are open: snapshots on their way to clients.",
+            self.in_flight("/etcdserverpb.Maintenance/Snapshot"),
+        );
+        for collector in [&self.durations as &dyn Collector, &self.ranges, &self.hash, &self.hash_rev] {
+            out.extend(collector.collect());
+        }
         if let Some(handling) = &self.handling {
             out.extend(handling.collect());
         }
