@@ -52,6 +52,10 @@ pub struct Config {
     /// How long a change may wait for the checkpoint.
     pub checkpoint_interval: Duration,
     pub wal_segment_bytes: u64,
+    /// Log files kept ready for a full disk.
+    pub wal_spare_segments: usize,
+    /// Kept occupied, to be given up when the disk is full.
+    pub ballast_bytes: u64,
     /// Acknowledge what is not durable. For tests.
     pub no_fsync: bool,
 

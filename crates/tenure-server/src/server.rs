@@ -247,6 +247,8 @@ fn nanos(duration: Duration) -> Nanos {
 fn storage_options(config: &Config) -> StorageOptions {
     StorageOptions {
         segment_bytes: config.wal_segment_bytes,
+        spare_count: config.wal_spare_segments,
+        ballast_bytes: config.ballast_bytes,
         checkpoint_interval: config.checkpoint_interval,
         unsafe_no_fsync: config.no_fsync,
         ..StorageOptions::default()

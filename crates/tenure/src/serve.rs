@@ -127,6 +127,10 @@ fn prepare_dev(args: &mut Vec<String>) -> Result<Option<TempDir>> {
         None
     } else {
         let dir = tempfile::Builder::new().prefix("tenure-dev-").tempdir().context("no place for data")?;
+        // What will be thrown away is not worth room for a full disk.
+        defaults.extend(
+            ["--wal-segment-bytes=8388608", "--wal-spare-segments=0", "--ballast-bytes=0"].map(str::to_owned),
+        );
         defaults.push(format!("--data-dir={}", dir.path().display()));
         Some(dir)
     };

@@ -132,6 +132,8 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("checkpoint-interval", Duration("100ms"), "5s", Storage, Works, "How often the checkpoint is written, behind which the log is cut."),
     flag("snapshot-count", Int(1, i64::MAX), "10000", Storage, Ignored("the checkpoint is written by time (--checkpoint-interval) and by size"), "Entries between snapshots."),
     flag("wal-segment-bytes", Int(1 << 20, 1 << 32), "67108864", Storage, Works, "Size of one file of the write-ahead log."),
+    flag("wal-spare-segments", Int(0, 64), "2", Storage, Works, "Log files kept ready, filled with zeros, for a disk that is full."),
+    flag("ballast-bytes", Int(0, 1 << 40), "67108864", Storage, Works, "What is kept occupied, to be given up for the checkpoint when the disk is full; 0: nothing."),
     flag("wal-dir", Text, "", Storage, Refused("the log is kept in the data directory; mount the faster disk there"), "A directory of its own for the write-ahead log."),
 
     flag("runtimes", Int(0, 64), "0", Network, Works, "Threads that serve connections; 0: one for each core, at most 8."),

@@ -88,6 +88,8 @@ pub(super) fn resolve(values: Values) -> Result<(Config, Vec<String>), ConfigErr
         auto_compaction: settings.auto_compaction()?,
         checkpoint_interval: settings.duration("checkpoint-interval"),
         wal_segment_bytes: settings.int("wal-segment-bytes").unsigned_abs(),
+        wal_spare_segments: settings.size("wal-spare-segments"),
+        ballast_bytes: settings.int("ballast-bytes").unsigned_abs(),
         no_fsync: settings.switch("unsafe-no-fsync"),
         runtimes: match settings.size("runtimes") {
             0 => std::thread::available_parallelism().map_or(1, |cores| cores.get().min(RUNTIMES_MAX)),

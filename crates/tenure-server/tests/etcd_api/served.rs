@@ -31,6 +31,8 @@ impl Served {
         let Ok(Asked::Serve(mut config, _)) = Config::read(args, []) else { panic!("valid flags") };
         config.no_fsync = true;
         config.wal_segment_bytes = 4 << 20;
+        config.wal_spare_segments = 0;
+        config.ballast_bytes = 0;
         config.runtimes = 1;
         // It waits for its first leader, which a runtime must not be kept waiting for.
         let started = tokio::task::spawn_blocking(move || Server::start(&config));
