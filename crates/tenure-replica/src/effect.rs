@@ -203,6 +203,10 @@ pub struct Counters {
     pub txns: u64,
     pub ranges: u64,
     pub read_index_batches: u64,
+    /// Those that had to be asked for again.
+    pub read_index_batches_again: u64,
+    /// Reads that were given up without a confirmation.
+    pub read_indexes_failed: u64,
     pub put_bytes: u64,
     pub compacted_keys: u64,
     /// How late leases ended, on the lease clock; see [`LATENESS_BOUNDS_MS`].

@@ -554,6 +554,7 @@ impl Replica {
     fn status(&mut self, now: Nanos) -> Status {
         let meta = self.state.meta();
         let clock = self.steps.peek(now).unwrap_or(meta.clock);
+        let reads = self.reads.counts();
         Status {
             member: self.config.member,
             leader: self.role.leader,
@@ -567,7 +568,13 @@ impl Replica {
             clock,
             alarms: meta.alarms,
             stats: self.state.stats(),
-            counters: self.counters.clone(),
+            counters: Counters {
+                ranges: reads.ranges,
+                read_index_batches: reads.batches,
+                read_index_batches_again: reads.batches_again,
+                read_indexes_failed: reads.failed,
+                ..self.counters.clone()
+            },
             watch: self.hub.stats(),
             proposals_pending: self.proposals.len() as u64,
             stalled: self.stalled,

@@ -35,6 +35,18 @@ pub(crate) struct Reads {
     long: BTreeMap<Ticket, LongRead>,
     /// Long reads that have something to do this turn.
     ready: VecDeque<Ticket>,
+    counts: ReadCounts,
+}
+
+/// Counted since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadCounts {
+    pub(crate) ranges: u64,
+    /// Confirmations that were asked for, and those of them that had to be asked for again.
+    pub(crate) batches: u64,
+    pub(crate) batches_again: u64,
+    /// Reads that were given up without one.
+    pub(crate) failed: u64,
 }
 
 struct Waiting {
@@ -86,7 +98,12 @@ impl Reads {
             next_context: 1,
             long: BTreeMap::new(),
             ready: VecDeque::new(),
+            counts: ReadCounts::default(),
         }
+    }
+
+    pub(crate) fn counts(&self) -> ReadCounts {
+        self.counts
     }
 
     /// Takes a linearizable read. `clock` is the lease clock when it was asked.
@@ -119,7 +136,9 @@ impl Reads {
         for context in stale {
             let batch = self.batches.remove(&context).expect("it was just found");
             self.open.extend(batch.reads);
+            self.counts.batches_again += 1;
         }
+        self.counts.batches += 1;
         let context = self.next_context;
         self.next_context += 1;
         let reads = std::mem::take(&mut self.open);
@@ -170,6 +189,9 @@ impl Reads {
         clock: Nanos,
         out: Out<'_>,
     ) {
+        if matches!(read, Read::Range(_)) {
+            self.counts.ranges += 1;
+        }
         match read {
             Read::Range(range) => match resolve(state, range.revision) {
                 Ok(at) => {
@@ -278,10 +300,12 @@ impl Reads {
 
     /// Gives up on reads that have waited for their confirmation since before `since`.
     pub(crate) fn expire(&mut self, since: Nanos, failure: Failure, out: Out<'_>) {
+        let mut failed = 0;
         let mut give_up = |reads: &mut Vec<Waiting>| {
             reads.retain(|waiting| {
                 let keep = waiting.since >= since;
                 if !keep {
+                    failed += 1;
                     out(waiting.ticket, Err(failure));
                 }
                 keep
@@ -292,6 +316,7 @@ impl Reads {
             give_up(&mut batch.reads);
             !batch.reads.is_empty()
         });
+        self.counts.failed += failed;
     }
 
     /// Since when the oldest read waits for its confirmation.

@@ -126,6 +126,16 @@ fn consensus(out: &mut Exposition, status: &Status) {
         status.proposals_pending as f64,
     );
     out.counter("etcd_server_proposals_failed_total", "Proposals that failed.", counters.proposals_failed);
+    out.counter(
+        "etcd_server_read_indexes_failed_total",
+        "Reads that were given up without a confirmed leader.",
+        counters.read_indexes_failed,
+    );
+    out.counter(
+        "etcd_server_slow_read_indexes_total",
+        "Confirmations of leadership that had to be asked for again.",
+        counters.read_index_batches_again,
+    );
     out.gauge("tenure_raft_term", "The term of Raft.", status.term as f64);
     out.gauge(
         "tenure_proposals_stalled",
