@@ -22,6 +22,10 @@ test:
 compat *args:
     scripts/compat.sh {{ args }}
 
+# Measure Tenure beside etcd: just bench --quick --only put
+bench *args:
+    scripts/bench.sh {{ args }}
+
 # What CI runs: just ci fmt clippy
 ci *stages:
     .ci/run {{ stages }}

@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tenure_client::LeaseId;
 
-use crate::{duration, print::Format};
+use crate::{bench::args::Bench, duration, print::Format};
 
 const DEFAULT_ENDPOINT: &str = "127.0.0.1:2379";
 
@@ -116,6 +116,8 @@ pub enum Command {
     Status(Status),
     Version(Version),
     Completion(Completion),
+    #[command(subcommand)]
+    Bench(Bench),
 }
 
 /// Start a server. Takes etcd's flags: tenure serve --help

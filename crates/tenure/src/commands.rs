@@ -15,6 +15,7 @@ use anyhow::Result;
 use tenure_client::{Client, KeyRange, Options};
 
 use crate::{
+    bench,
     cli::{Cli, Command, Global, Keys},
     exit::Failure,
     print::Out,
@@ -38,6 +39,7 @@ pub fn run(cli: Cli, out: &mut Out) -> Result<()> {
     match command {
         Command::Version(_) => return program::version(out),
         Command::Completion(completion) => return program::completion(&completion, out),
+        Command::Bench(bench) => return bench::run(&bench, &cli.global, out),
         _ => (),
     }
     let client = connect(&cli.global)?;
@@ -58,7 +60,8 @@ pub fn run(cli: Cli, out: &mut Out) -> Result<()> {
             | Command::Check(_)
             | Command::Export(_)
             | Command::Version(_)
-            | Command::Completion(_) => Ok(()),
+            | Command::Completion(_)
+            | Command::Bench(_) => Ok(()),
         }
     })
 }

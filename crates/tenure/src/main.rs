@@ -1,6 +1,7 @@
 //! The program `tenure`. What it was asked to do is parsed here, done in `commands/`, and turned into an exit code that scripts can
 //! rely on.
 
+mod bench;
 mod cli;
 mod commands;
 mod duration;

@@ -9,9 +9,10 @@ const LINES_MAX: usize = 600;
 /// Files that are longer, and how long they may be. The number may only go down.
 const LONGER: &[(&str, usize)] = &[];
 
-/// Who may name a clock, and what for. The two `clock.rs` are for leases; all others measure, wait or show, and decide
+/// Who may name a clock, and what for. The `clock.rs` of client and server are for leases; all others measure, wait or show, and decide
 /// nothing about a lease by it.
 const CLOCKS: &[(&str, &str)] = &[
+    ("crates/tenure/src/bench/clock.rs", "how long a server took to answer"),
     ("crates/tenure-client/src/channel.rs", "how long an endpoint that failed is left alone"),
     ("crates/tenure-client/src/clock.rs", "the time that a holder counts its lease by"),
     ("crates/tenure-server/src/checkpoint.rs", "when the next checkpoint is due, and how long one took"),
