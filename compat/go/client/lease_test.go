@@ -325,3 +325,57 @@ func TestLeaseKeepAliveMany(t *testing.T) {
 	time.Sleep(7 * time.Second)
 	equal(t, "alive", must(client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()))(t).Count, count)
 }
+
+// TestLeaseKeepAliveThousands has one client renew so many leases that their small frames fill a connection's window:
+// none is lost, and the connection stays.
+func TestLeaseKeepAliveThousands(t *testing.T) {
+	_, client, ctx := own(t)
+	const count = 6000
+	ids := make(chan clientv3.LeaseID, count)
+	var granting sync.WaitGroup
+	for range 32 {
+		granting.Go(func() {
+			for len(ids) < count-32 {
+				granted, err := client.Grant(ctx, 20)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ids <- granted.ID
+			}
+		})
+	}
+	granting.Wait()
+	close(ids)
+	var renewing sync.WaitGroup
+	renewed, stop := 0, make(chan struct{})
+	var mutex sync.Mutex
+	for id := range ids {
+		answers := must(client.KeepAlive(ctx, id))(t)
+		renewing.Go(func() {
+			for seen := 0; seen < 2; seen++ {
+				select {
+				case answer := <-answers:
+					if answer == nil {
+						t.Errorf("lease %x was given up", id)
+						return
+					}
+				case <-stop:
+					return
+				}
+			}
+			mutex.Lock()
+			renewed++
+			mutex.Unlock()
+		})
+	}
+	go func() {
+		<-ctx.Done()
+		close(stop)
+	}()
+	renewing.Wait()
+	if renewed < count-64 {
+		t.Errorf("%d leases were renewed twice", renewed)
+	}
+	equal(t, "leases left", len(must(client.Leases(ctx))(t).Leases) >= renewed, true)
+}

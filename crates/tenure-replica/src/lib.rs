@@ -293,6 +293,10 @@ impl Replica {
         if self.steps.is_expiry_held(now) {
             return;
         }
+        // What takes long to apply is no stall: it gets on, and its own waiter knows that it is large.
+        if self.commits.has_work() {
+            return;
+        }
         let oldest = self.proposals.waiting_since().into_iter().chain(self.renewals.waiting_since()).min();
         self.stalled = oldest.is_some_and(|since| since + self.config.election_timeout < now);
         let since = now.saturating_sub(self.patience());

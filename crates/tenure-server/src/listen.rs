@@ -31,6 +31,9 @@ use bind::{Connection, Listener};
 
 /// hyper's own 400 KiB for each stream would let slow readers hold too much.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Small frames that wait to be read count against half of this window, 256 bytes each; a client that renews many
+/// leases sends each renewal in a frame of its own. hyper's 1 MiB would end its connection at some 2,000 of them.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
 /// h2's defaults, written down because they are what stops floods of resets.
 const PENDING_RESETS_MAX: usize = 20;
@@ -150,6 +153,7 @@ fn settings(config: &Config) -> Builder<TokioExecutor> {
         .max_concurrent_streams(config.max_concurrent_streams)
         .keep_alive_interval(keepalive)
         .keep_alive_timeout(config.keepalive_timeout)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_pending_accept_reset_streams(PENDING_RESETS_MAX)

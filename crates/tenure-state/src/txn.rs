@@ -90,13 +90,8 @@ impl<'a> Written<'a> {
 #[derive(Default)]
 struct Spans<'a>(BTreeMap<&'a [u8], End<'a>>);
 
-/// Where a span ends. Orders as the ends do.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum End<'a> {
-    /// With the key itself in the span or not.
-    At(&'a [u8], bool),
-    Never,
-}
+/// Where a span ends: a key, and whether it is in the span itself. Orders as the ends do.
+type End<'a> = (&'a [u8], bool);
 
 impl<'a> Spans<'a> {
     fn is_empty(&self) -> bool {
@@ -104,30 +99,32 @@ impl<'a> Spans<'a> {
     }
 
     fn contains(&self, key: &[u8]) -> bool {
-        self.0.range(..=key).next_back().is_some_and(|(_, end)| *end > End::At(key, false))
+        self.0.range(..=key).next_back().is_some_and(|(_, end)| *end > (key, false))
     }
 
     fn add(&mut self, range: &'a KeyRange) {
         match range {
-            KeyRange::One(key) => self.add_span(key, End::At(key, true)),
-            KeyRange::Span { start, end } => self.add_span(start, End::At(end, false)),
-            KeyRange::From(start) => self.add_span(start, End::Never),
+            KeyRange::One(key) => self.add_span(key, (key, true)),
+            KeyRange::Span { start, end } => self.add_span(start, (end, false)),
+            // etcd reads the end of this one, a single zero byte, as a key like any other, before which nothing
+            // is: it lets the delete stand beside any put, and so do we.
+            KeyRange::From(_) => {}
         }
     }
 
     fn add_span(&mut self, mut start: &'a [u8], mut end: End<'a>) {
-        if end <= End::At(start, false) {
+        if end <= (start, false) {
             return;
         }
         if let Some((before, before_end)) = self.0.range(..=start).next_back()
-            && *before_end >= End::At(start, false)
+            && *before_end >= (start, false)
         {
             start = before;
             end = end.max(*before_end);
         }
         // What begins within it goes up in it.
         while let Some((&next, &next_end)) = self.0.range(start..).next()
-            && End::At(next, false) <= end
+            && (next, false) <= end
         {
             self.0.remove(next);
             end = end.max(next_end);
@@ -245,17 +242,19 @@ impl State {
         }
     }
 
-    /// In a transaction, a key that does not live is told before a lease that does not: the other way round
-    /// than in a plain put, as on etcd.
+    /// A lease that does not live is told before a key that does not, as in a plain put.
     fn check_put(&self, put: &Put) -> Result<(), Refusal> {
+        if let PutLease::Set(id) = put.lease
+            && !id.is_none()
+            && !self.leases.contains(id)
+        {
+            return Err(Refusal::LeaseNotFound);
+        }
         let keeps = put.value.is_none() || put.lease == PutLease::Keep;
         if keeps && self.mvcc.get(&put.key, self.mvcc.revision()).is_none() {
             return Err(Refusal::KeyNotFound);
         }
-        match put.lease {
-            PutLease::Set(id) if !id.is_none() && !self.leases.contains(id) => Err(Refusal::LeaseNotFound),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn execute(&mut self, txn: &Txn, path: &mut Path, draft: &mut Draft) -> TxnReply {

@@ -315,12 +315,12 @@ impl Model {
                     return Err(Refusal::Compacted);
                 }
                 Op::Put(put) => {
+                    if let PutLease::Set(id) = put.lease {
+                        self.check_lease(id)?;
+                    }
                     let keeps = put.value.is_none() || put.lease == PutLease::Keep;
                     if keeps && !self.now().contains_key(&put.key) {
                         return Err(Refusal::KeyNotFound);
-                    }
-                    if let PutLease::Set(id) = put.lease {
-                        self.check_lease(id)?;
                     }
                 }
                 _ => {}
