@@ -134,13 +134,25 @@ fn database(env: &Env) -> heed::Result<Rows<'_>> {
     Ok(rows.expect("the database without a name always exists"))
 }
 
+/// A disk with less left is taken for full when LMDB cannot write.
+const SHORT_OF_SPACE_BYTES: u64 = 1 << 20;
+
 fn store_error(path: &Path, what: &'static str, error: heed::Error) -> StoreError {
     let path = path.to_owned();
     match error {
-        heed::Error::Io(error) if crate::disk::is_full(&error) => StoreError::Full(path),
+        heed::Error::Io(error) if crate::disk::is_full(&error) || is_short_write(&error, &path) => {
+            StoreError::Full(path)
+        }
         heed::Error::Mdb(MdbError::MapFull) => StoreError::MapFull(path),
         error => StoreError::Failed { path, what, error: error.to_string() },
     }
+}
+
+/// Where only a part of what it writes fits, LMDB says EIO, not ENOSPC. It has given the transaction up before it
+/// touched the pages that say what is valid, and another try writes all of its pages again.
+fn is_short_write(error: &io::Error, path: &Path) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+        && rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < SHORT_OF_SPACE_BYTES)
 }
 
 /// Reserves as much of the address space as it gets; the file grows only as rows come.

@@ -462,3 +462,21 @@ fn a_full_disk_is_survived_on_spares_and_ballast_and_told_of() {
     let reached = recovered.entries.last().map_or(recovered.state.meta().applied, |entry| entry.index);
     assert_eq!(reached, last);
 }
+
+#[test]
+fn a_commit_of_which_only_a_part_fits_is_a_full_disk_and_no_reason_to_end() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let root = disk.0.path().join("data");
+    let options = StorageOptions { segment_bytes: 64 << 10, spare_count: 0, ballast_bytes: 0, ..options() };
+    let (_, running) = open_with(&root, &options).expect("the directory is new");
+    let large = |number: i64| match put(number + 1) {
+        Change::Record(record) => {
+            Change::Record(Arc::new(Record { value: vec![7; 100 << 10].into(), ..(*record).clone() }))
+        }
+        other => other,
+    };
+    running.storage.append(Append { batch: 1, entries: vec![entry(1)], hard_state: None });
+    running.wait(|input| matches!(input, Input::Appended { .. }));
+    running.storage.checkpoint(checkpoint(1, (1..=60).map(large).collect()));
+    running.wait(|input| matches!(input, Input::DiskSpace { full: true }));
+}
