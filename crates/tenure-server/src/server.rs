@@ -98,6 +98,7 @@ impl Server {
             },
             stopping: stopped.clone(),
             storage: Arc::clone(&storage),
+            slow: Arc::default(),
         };
         let http = Arc::new(Http {
             handle: handle.clone(),

@@ -78,6 +78,7 @@ impl Fake {
             limits,
             stopping,
             storage: storage(),
+            slow: Arc::default(),
         };
         Fake { ctx, stop }
     }

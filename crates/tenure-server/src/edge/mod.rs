@@ -17,6 +17,7 @@ mod kv;
 mod lease;
 mod lock;
 mod maintenance;
+mod slow;
 mod status;
 mod to_proto;
 mod watch;
@@ -51,6 +52,7 @@ pub(crate) struct Context {
     /// Turns true when the server stops: then every open stream ends.
     pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
     pub(crate) storage: Arc<Storage>,
+    pub(crate) slow: Arc<slow::Slow>,
 }
 
 /// Bounds and thresholds, all of them settings.
@@ -113,7 +115,8 @@ impl Context {
         answered.map(|(header, _)| header).map_err(status::failure)
     }
 
-    /// Does the work of a unary request, and logs it if that took long: its size, but nothing of what is in it.
+    /// Does the work of a unary request, and logs it if that took long: its size, but nothing of what is in it. Not each one, if
+    /// there are many.
     async fn timed<M: prost::Message>(
         &self,
         request: &'static str,
@@ -122,17 +125,34 @@ impl Context {
     ) -> Result<Response<M>, Status> {
         let started = Instant::now();
         let result = work.await;
-        let took = started.elapsed();
-        if took > self.limits.warning_unary {
+        let ended = Instant::now();
+        let took = ended - started;
+        if took > self.limits.warning_unary
+            && let Some(left_out) = self.slow.worth_a_line(request, ended)
+        {
             let took_ms = took.as_millis() as u64;
             match &result {
                 Ok(response) => {
                     let response_bytes = response.encoded_len();
-                    tracing::warn!(request, took_ms, request_bytes, response_bytes, "a request took long");
+                    tracing::warn!(
+                        request,
+                        took_ms,
+                        request_bytes,
+                        response_bytes,
+                        left_out,
+                        "a request took long"
+                    );
                 }
                 Err(status) => {
                     let error = status.message();
-                    tracing::warn!(request, took_ms, request_bytes, error, "a request took long and failed");
+                    tracing::warn!(
+                        request,
+                        took_ms,
+                        request_bytes,
+                        error,
+                        left_out,
+                        "a request took long and failed"
+                    );
                 }
             }
         }

@@ -44,7 +44,8 @@ fn context(handle: Handle) -> (Context, tokio::sync::watch::Sender<bool>) {
     };
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let limits = Limits { max_request_bytes: 1000, ..Limits::default() };
-    (Context { handle, identity: Arc::new(identity), limits, stopping, storage: fake::storage() }, stop)
+    let (identity, storage) = (Arc::new(identity), fake::storage());
+    (Context { handle, identity, limits, stopping, storage, slow: Arc::default() }, stop)
 }
 
 fn pair() -> Pair {
