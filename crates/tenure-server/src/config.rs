@@ -20,7 +20,7 @@ mod help;
 mod parse;
 mod resolve;
 
-pub use help::{help, version};
+pub use help::{Offer, help, offers, version};
 
 /// Everything that a server needs to know, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,7 +165,17 @@ impl Config {
         args: impl IntoIterator<Item = String>,
         env: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Asked, ConfigError> {
-        match parse::parse(args, env)? {
+        Config::read_or(args, env, |_| Vec::new())
+    }
+
+    /// As [`Config::read`], for a command with defaults of its own, which count where neither a flag nor the environment nor the
+    /// file says anything. `defaults` can ask whether a flag, named without its dashes, is set.
+    pub fn read_or(
+        args: impl IntoIterator<Item = String>,
+        env: impl IntoIterator<Item = (String, String)>,
+        defaults: impl FnOnce(&dyn Fn(&str) -> bool) -> Vec<(&'static str, String)>,
+    ) -> Result<Asked, ConfigError> {
+        match parse::parse(args, env, defaults)? {
             parse::Parsed::Help => Ok(Asked::Help),
             parse::Parsed::Version => Ok(Asked::Version),
             parse::Parsed::Values(values) => {

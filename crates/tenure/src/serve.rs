@@ -8,6 +8,7 @@ use std::{
     ffi::OsString,
     io::{self, Write},
     process,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -22,18 +23,38 @@ use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
+    time,
 };
 
 use crate::exit::{self, Failure};
 
-/// What `dev` does unless told otherwise. Before the flags that were given, because the last one wins.
-const DEV_DEFAULTS: [&str; 4] = [
-    "--listen-client-urls=http://127.0.0.1:2379",
-    "--auto-compaction-mode=periodic",
-    "--auto-compaction-retention=5m",
-    "--log-level=warn",
-];
 const DEFAULT_URL: &str = "http://127.0.0.1:2379";
+
+const DEV_HELP: &str = "\
+Start a server to try things on: on this machine only, with its data in a temporary directory that is gone when it ends.
+
+Usage: tenure dev [flags]
+
+It takes every flag of `tenure serve`, see tenure serve --help; each can be set in the environment, too. Where neither says
+anything, dev differs from serve in these:
+  --listen-client-urls http://127.0.0.1:2379   no other machine can connect
+  --data-dir                                   a temporary directory; one that you name is kept
+  --auto-compaction-retention 5m               five minutes of history, so that the data does not grow
+  --log-level warn                             only what may be wrong
+and, in a temporary directory, small files: --wal-segment-bytes 8388608 --wal-spare-segments 0 --ballast-bytes 0
+
+Another port:
+  tenure dev --listen-client-urls http://127.0.0.1:3379
+  export TENURE_ENDPOINTS=127.0.0.1:3379       for the client, in another terminal
+
+Examples:
+  tenure dev
+  tenure dev --data-dir ./keep-it              start it again, and everything is there
+  TENURE_LOG_LEVEL=debug tenure dev
+";
+
+/// A signal that comes again so soon is the same one: `timeout` and terminals send it to a process and to its group.
+const SIGNAL_REPEAT: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -44,27 +65,32 @@ pub enum Verb {
 /// Whether the whole command line is for a server, and if so, what follows the verb.
 pub fn asked_for(args: impl IntoIterator<Item = OsString>) -> Option<(Verb, Vec<OsString>)> {
     let mut args = args.into_iter().skip(1);
-    let verb = match args.next()?.to_str()? {
-        "serve" => Verb::Serve,
-        "dev" => Verb::Dev,
-        _ => return None,
+    let verb = |word: &OsString| match word.to_str()? {
+        "serve" => Some(Verb::Serve),
+        "dev" => Some(Verb::Dev),
+        _ => None,
     };
-    Some((verb, args.collect()))
+    let first = args.next()?;
+    if first == "help" {
+        return Some((verb(&args.next()?)?, vec!["--help".into()]));
+    }
+    Some((verb(&first)?, args.collect()))
 }
 
 /// Serves until a signal comes, or fails to start.
 pub fn run(verb: Verb, args: Vec<OsString>) -> Result<()> {
-    let mut args = args.into_iter().map(text).collect::<Result<Vec<_>>>()?;
-    let temporary = match verb {
-        Verb::Serve => None,
-        Verb::Dev => prepare_dev(&mut args)?,
-    };
+    let args = args.into_iter().map(text).collect::<Result<Vec<_>>>()?;
     let env = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let (config, warnings) = match Config::read(args, env).map_err(wrong_usage)? {
-        Asked::Help => return print(&config::help()),
-        Asked::Version => return print(&config::version()),
-        Asked::Serve(config, warnings) => (*config, warnings),
+    let (asked, temporary) = match verb {
+        Verb::Serve => (Config::read(args, env).map_err(wrong_usage)?, None),
+        Verb::Dev => read_dev(args, env)?,
+    };
+    let (config, warnings) = match (asked, verb) {
+        (Asked::Help, Verb::Serve) => return print(&config::help()),
+        (Asked::Help, Verb::Dev) => return print(DEV_HELP),
+        (Asked::Version, _) => return print(&config::version()),
+        (Asked::Serve(config, warnings), _) => (*config, warnings),
     };
     let logs = logging::start(&config.log)?;
     tracing::info!(
@@ -116,26 +142,37 @@ fn print(text: &str) -> Result<()> {
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
-/// Puts the defaults of `dev` in front, with a directory of its own unless one was named.
-fn prepare_dev(args: &mut Vec<String>) -> Result<Option<TempDir>> {
-    let mut defaults = DEV_DEFAULTS.map(str::to_owned).to_vec();
-    let named = args.iter().any(|arg| {
-        let name = arg.trim_start_matches('-');
-        arg.starts_with('-') && (name == "data-dir" || name.starts_with("data-dir="))
+/// Reads what `dev` was told, and fills the rest with its own defaults, among them a directory of its own unless one was named.
+fn read_dev(
+    args: Vec<String>,
+    env: impl IntoIterator<Item = (String, String)>,
+) -> Result<(Asked, Option<TempDir>)> {
+    let mut temporary = Ok(None);
+    let asked = Config::read_or(args, env, |is_set| {
+        let mut defaults = vec![("listen-client-urls", DEFAULT_URL), ("log-level", "warn")];
+        // Whoever asks for --debug gets it, and whoever counts revisions has no use for minutes.
+        defaults.retain(|(name, _)| *name != "log-level" || !is_set("debug"));
+        if !is_set("auto-compaction-mode") {
+            defaults.push(("auto-compaction-retention", "5m"));
+        }
+        let mut defaults: Vec<_> = defaults.into_iter().map(|(name, text)| (name, text.to_owned())).collect();
+        if !is_set("data-dir") {
+            match tempfile::Builder::new().prefix("tenure-dev-").tempdir() {
+                Ok(dir) => {
+                    defaults.push(("data-dir", dir.path().display().to_string()));
+                    // What will be thrown away is not worth room for a full disk.
+                    defaults.push(("wal-segment-bytes", "8388608".to_owned()));
+                    defaults.push(("wal-spare-segments", "0".to_owned()));
+                    defaults.push(("ballast-bytes", "0".to_owned()));
+                    temporary = Ok(Some(dir));
+                }
+                Err(error) => temporary = Err(error),
+            }
+        }
+        defaults
     });
-    let temporary = if named {
-        None
-    } else {
-        let dir = tempfile::Builder::new().prefix("tenure-dev-").tempdir().context("no place for data")?;
-        // What will be thrown away is not worth room for a full disk.
-        defaults.extend(
-            ["--wal-segment-bytes=8388608", "--wal-spare-segments=0", "--ballast-bytes=0"].map(str::to_owned),
-        );
-        defaults.push(format!("--data-dir={}", dir.path().display()));
-        Some(dir)
-    };
-    args.splice(..0, defaults);
-    Ok(temporary)
+    let temporary = temporary.context("no place for data")?;
+    Ok((asked.map_err(wrong_usage)?, temporary))
 }
 
 fn serve(verb: Verb, config: &Config, temporary: Option<&TempDir>) -> Result<()> {
@@ -160,7 +197,7 @@ fn serve(verb: Verb, config: &Config, temporary: Option<&TempDir>) -> Result<()>
     runtime.block_on(async {
         tokio::select! {
             _ = &mut all_stopped => Ok(()),
-            name = signals.next() => {
+            name = signals.second() => {
                 tracing::warn!(signal = name, "stops at once; what was acknowledged is on disk");
                 Err(Failure::Silent(exit::ERROR).into())
             }
@@ -202,6 +239,17 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }
+    }
+
+    /// The next one that is not the echo of the last one.
+    async fn second(&mut self) -> &'static str {
+        let echoes = async {
+            loop {
+                self.next().await;
+            }
+        };
+        let _: Result<(), _> = time::timeout(SIGNAL_REPEAT, echoes).await;
+        self.next().await
     }
 }
 
@@ -249,21 +297,56 @@ mod tests {
             Some((Verb::Serve, words(&["-name", "x"])))
         );
         assert_eq!(asked_for(words(&["tenure", "dev"])), Some((Verb::Dev, Vec::new())));
-        for other in [&["tenure"][..], &["tenure", "get", "serve"], &["tenure", "--version"]] {
+        for (name, verb) in [("serve", Verb::Serve), ("dev", Verb::Dev)] {
+            assert_eq!(asked_for(words(&["tenure", "help", name])), Some((verb, words(&["--help"]))));
+        }
+        let others = [
+            &["tenure"][..],
+            &["tenure", "get", "serve"],
+            &["tenure", "--version"],
+            &["tenure", "help"],
+            &["tenure", "help", "get"],
+        ];
+        for other in others {
             assert_eq!(asked_for(words(other)), None);
         }
     }
 
-    fn dev(args: &[&str]) -> (Config, Option<TempDir>) {
-        let mut args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let temporary = prepare_dev(&mut args).expect("a directory");
-        match Config::read(args, []) {
-            Ok(Asked::Serve(config, warnings)) => {
+    fn dev_with(args: &[&str], env: &[(&str, &str)]) -> (Config, Option<TempDir>) {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        match read_dev(args, env).expect("well formed") {
+            (Asked::Serve(config, warnings), temporary) => {
                 assert!(warnings.is_empty(), "{warnings:?}");
                 (*config, temporary)
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    fn dev(args: &[&str]) -> (Config, Option<TempDir>) {
+        dev_with(args, &[])
+    }
+
+    #[test]
+    fn dev_listens_to_the_environment() {
+        let env = [
+            ("ETCD_LISTEN_CLIENT_URLS", "http://127.0.0.1:4"),
+            ("TENURE_LOG_LEVEL", "error"),
+            ("TENURE_DATA_DIR", "/x"),
+        ];
+        let (config, temporary) = dev_with(&[], &env);
+        assert_eq!(config.listen_client_urls[0].to_string(), "http://127.0.0.1:4");
+        assert_eq!(config.log.level, tracing::Level::ERROR);
+        assert_eq!(config.data_dir.to_str(), Some("/x"));
+        assert!(temporary.is_none());
+        assert!(config.ballast_bytes > 0, "a directory that is kept is a real one");
+        let (config, _) = dev_with(&["--log-level=info"], &env);
+        assert_eq!(config.log.level, tracing::Level::INFO);
+        let (config, _dir) = dev_with(&["--auto-compaction-mode=revision"], &[]);
+        assert_eq!(config.auto_compaction, None);
+        let (config, _dir) = dev_with(&["--debug"], &[]);
+        assert_eq!(config.log.level, tracing::Level::DEBUG);
     }
 
     #[test]

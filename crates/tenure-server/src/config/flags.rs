@@ -113,7 +113,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("data-dir", Text, "", Member, Works, "Where everything is kept; NAME.tenure unless given."),
     flag("listen-client-urls", Urls, "http://localhost:2379", Member, Works, "Where clients connect: http://IP:PORT, http://localhost:PORT, unix://PATH."),
     flag("advertise-client-urls", Urls, "", Member, Works, "What clients are told to connect to; the URLs that are listened on unless given."),
-    flag("config-file", Text, "", Member, Works, "Read everything from this YAML file; flags and environment are then not looked at."),
+    flag("config-file", Text, "", Member, Works, "Read everything from this YAML file; flags and environment are then not looked at, and named in a warning."),
 
     flag("lease-grace", Duration("0s"), "750ms", Leases, Works, "What every lease is given at least after a start or a change of leader, so that its holder finds the server."),
     flag("heartbeat-interval", Int(1, 10_000), "100", Leases, Ignored("one member sends no heartbeats"), "Milliseconds between heartbeats."),
@@ -150,7 +150,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("log-level", Choice(&["debug", "info", "warn", "error", "dpanic", "panic", "fatal"]), "info", Logging, Works, "What is worth a line."),
     flag("log-format", Choice(&["text", "console", "json"]), "text", Logging, Works, "For people or for machines; console is text."),
     flag("log-outputs", List, "default", Logging, Works, "default or stderr, stdout, or paths of files."),
-    flag("warning-unary-request-duration", Duration("0s"), "300ms", Logging, Works, "Log requests that take longer."),
+    flag("warning-unary-request-duration", Duration("0s"), "300ms", Logging, Works, "Log requests that take longer, one of a method in a second."),
     flag("warning-apply-duration", Duration("0s"), "100ms", Logging, Works, "Log applying that takes longer."),
     flag("logger", Choice(&["zap"]), "zap", Logging, Ignored("there is one logger"), "Which logger."),
     flag("enable-log-rotation", Bool, "false", Logging, Refused("files are not rotated; leave that to logrotate, or log to stderr"), "Rotate log files."),

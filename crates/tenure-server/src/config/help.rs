@@ -71,6 +71,30 @@ pub fn version() -> String {
     )
 }
 
+/// A flag as a shell offers it.
+#[derive(Debug)]
+pub struct Offer {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub takes_value: bool,
+    /// All that it can be; empty if that is not a short list.
+    pub choices: &'static [&'static str],
+}
+
+/// The flags that do something here.
+pub fn offers() -> impl Iterator<Item = Offer> {
+    let working = FLAGS.iter().filter(|flag| flag.standing == Standing::Works && flag.group != Group::Old);
+    working.map(|flag| Offer {
+        name: flag.name,
+        help: flag.help,
+        takes_value: flag.kind != Kind::Bool,
+        choices: match flag.kind {
+            Kind::Choice(choices) => choices,
+            _ => &[],
+        },
+    })
+}
+
 fn in_group(group: Group) -> impl Iterator<Item = &'static Flag> {
     FLAGS.iter().filter(move |flag| flag.group == group)
 }

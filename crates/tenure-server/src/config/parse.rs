@@ -1,5 +1,5 @@
 //! Which value each flag has, and from where: the command line before `TENURE_*` before `ETCD_*`; a file stands
-//! alone, as on etcd.
+//! alone, as on etcd. What the command has as defaults of its own comes after all of them.
 
 use std::collections::BTreeMap;
 
@@ -42,6 +42,7 @@ impl Values {
 pub(super) fn parse(
     args: impl IntoIterator<Item = String>,
     env: impl IntoIterator<Item = (String, String)>,
+    defaults: impl FnOnce(&dyn Fn(&str) -> bool) -> Vec<(&'static str, String)>,
 ) -> Result<Parsed, ConfigError> {
     let mut given = Values::default();
     match from_args(&mut given, args)? {
@@ -49,21 +50,39 @@ pub(super) fn parse(
         Special::Version => return Ok(Parsed::Version),
         Special::None => {}
     }
-    let from_command_line: Vec<String> = given.set.values().map(|value| value.origin.clone()).collect();
-    from_env(&mut given, env);
     let config_file = flags::find("config-file").expect("it is in the table");
-    let Some(path) = given.get(config_file).map(|value| value.text.clone()).filter(|path| !path.is_empty())
-    else {
-        return Ok(Parsed::Values(Box::new(given)));
+    let mut heard: Vec<String> = given
+        .set
+        .iter()
+        .filter(|(place, _)| **place != config_file)
+        .map(|(_, value)| value.origin.clone())
+        .collect();
+    let variables = from_env(&mut given, env);
+    let path = given.get(config_file).map(|value| value.text.clone()).filter(|path| !path.is_empty());
+    let mut values = match path {
+        None => given,
+        Some(path) => {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| ConfigError::new(format!("--config-file {path} cannot be read: {error}")))?;
+            let mut values = from_yaml(&path, &text)?;
+            heard.extend(
+                variables.into_iter().filter(|(place, _)| *place != config_file).map(|(_, name)| name),
+            );
+            if !heard.is_empty() {
+                let unheard = heard.join(", ");
+                values.warnings.push(format!("{path} alone decides, as on etcd: not looked at {unheard}"));
+            }
+            values.warnings.extend(given.warnings);
+            values
+        }
     };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| ConfigError::new(format!("--config-file {path} cannot be read: {error}")))?;
-    let mut values = from_yaml(&path, &text)?;
-    let unheard: Vec<_> =
-        from_command_line.into_iter().filter(|origin| !origin.ends_with("-config-file")).collect();
-    if !unheard.is_empty() {
-        let unheard = unheard.join(", ");
-        values.warnings.push(format!("{path} alone decides, as on etcd: not looked at {unheard}"));
+    let missing =
+        defaults(&|name| values.get(flags::find(name).expect("defaults are of known flags")).is_some());
+    for (name, text) in missing {
+        let place = flags::find(name).expect("defaults are of known flags");
+        if values.get(place).is_none() {
+            values.set(place, text, format!("the default of --{name}"));
+        }
     }
     Ok(Parsed::Values(Box::new(values)))
 }
@@ -114,23 +133,25 @@ fn from_args(values: &mut Values, args: impl IntoIterator<Item = String>) -> Res
     Ok(Special::None)
 }
 
-fn from_env(values: &mut Values, env: impl IntoIterator<Item = (String, String)>) {
+/// Variables of ours that are none of the server's business: the client's, and what Kubernetes sets for a service called tenure.
+const OF_OTHERS: [&str; 4] = ["ENDPOINTS", "COMMAND_TIMEOUT", "DIAL_TIMEOUT", "PORT"];
+
+/// Returns which variables it knew, and for which flag.
+fn from_env(values: &mut Values, env: impl IntoIterator<Item = (String, String)>) -> Vec<(usize, String)> {
     // Ours come after etcd's, and so win.
     let env: BTreeMap<String, String> = env.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let mut found = BTreeMap::new();
-    for (name, value) in &env {
-        let Some(flag) = name.strip_prefix("ETCD_") else { continue };
-        match place_of_env(flag) {
-            Some(place) => {
-                found.insert(place, (name, value));
+    let mut known = Vec::new();
+    for prefix in ["ETCD_", "TENURE_"] {
+        for (name, value) in &env {
+            let Some(flag) = name.strip_prefix(prefix) else { continue };
+            match place_of_env(flag) {
+                Some(place) => {
+                    found.insert(place, (name, value));
+                    known.push((place, name.clone()));
+                }
+                None => values.warnings.extend(stranger(prefix, flag)),
             }
-            None => values.warnings.push(format!("{name} in the environment is none of etcd's settings")),
-        }
-    }
-    for (name, value) in &env {
-        // Not all of these are settings of the server: the tools have theirs.
-        if let Some(place) = name.strip_prefix("TENURE_").and_then(place_of_env) {
-            found.insert(place, (name, value));
         }
     }
     for (place, (name, value)) in found {
@@ -138,6 +159,23 @@ fn from_env(values: &mut Values, env: impl IntoIterator<Item = (String, String)>
             values.set(place, value.clone(), name.clone());
         }
     }
+    known
+}
+
+/// What to say of a variable that is no setting. Those of etcd are all settings. Of ours only what looks like one is worth a word:
+/// there are others.
+fn stranger(prefix: &str, name: &str) -> Option<String> {
+    let settings: Vec<String> =
+        FLAGS.iter().map(|flag| flag.name.replace('-', "_").to_ascii_uppercase()).collect();
+    let names = settings.iter().map(String::as_str);
+    if prefix == "ETCD_" {
+        let hint =
+            nearest(name, names).map_or_else(String::new, |near| format!("; did you mean {prefix}{near}?"));
+        return Some(format!("{prefix}{name} in the environment is none of etcd's settings{hint}"));
+    }
+    let near = nearest(name, names.chain(OF_OTHERS))?;
+    (!OF_OTHERS.contains(&near))
+        .then(|| format!("{prefix}{name} in the environment is no setting; did you mean {prefix}{near}?"))
 }
 
 fn place_of_env(name: &str) -> Option<usize> {

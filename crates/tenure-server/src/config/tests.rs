@@ -295,11 +295,66 @@ fn the_environment_comes_after_flags_and_ours_before_etcds() {
     let (config, _) = serve_with(&["--name=flag"], &env);
     assert_eq!(config.name, "flag");
     let (_, warnings) = serve_with(&[], &[("ETCD_NAEM", "x")]);
-    assert!(warnings[0].contains("ETCD_NAEM"), "{warnings:?}");
+    assert!(warnings[0].contains("ETCD_NAEM") && warnings[0].contains("ETCD_NAME?"), "{warnings:?}");
     let error = read(&[], &[("ETCD_HEARTBEAT_INTERVAL", "soon")]).expect_err("no number");
     assert!(error.to_string().contains("ETCD_HEARTBEAT_INTERVAL \"soon\" is wrong"), "{error}");
     let error = read(&[], &[("ETCD_CERT_FILE", "x")]).expect_err("no TLS");
     assert!(error.to_string().contains("ETCD_CERT_FILE cannot be honoured"), "{error}");
+}
+
+#[test]
+fn a_misspelt_variable_of_ours_is_named_and_those_of_others_are_left_alone() {
+    let (_, warnings) = serve_with(&[], &[("TENURE_DATA_DIRR", "/x"), ("TENURE_NAEM", "x")]);
+    assert_eq!(
+        warnings,
+        [
+            "TENURE_DATA_DIRR in the environment is no setting; did you mean TENURE_DATA_DIR?",
+            "TENURE_NAEM in the environment is no setting; did you mean TENURE_NAME?",
+        ]
+    );
+    let of_others = [
+        "ENDPOINTS",
+        "ENDPOINT",
+        "COMMAND_TIMEOUT",
+        "DIAL_TIMEOUT",
+        "BIN",
+        "COMPAT_CACHE",
+        "PORT",
+        "SERVICE_HOST",
+        "SERVICE_PORT",
+        "PORT_2379_TCP",
+        "PORT_2379_TCP_PROTO",
+    ];
+    for name in of_others {
+        let (_, warnings) = serve_with(&[], &[(&format!("TENURE_{name}"), "x")]);
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+}
+
+#[test]
+fn defaults_of_a_command_come_after_everything_else() {
+    let read = |args: &[&str], env: &[(&str, &str)]| {
+        let args = args.iter().map(|arg| (*arg).to_owned());
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let asked = Config::read_or(args, env, |is_set| {
+            assert!(!is_set("cors"));
+            let url = if is_set("data-dir") { "http://127.0.0.1:7" } else { "http://127.0.0.1:8" };
+            vec![("name", "own".to_owned()), ("listen-client-urls", url.to_owned())]
+        });
+        match asked {
+            Ok(Asked::Serve(config, warnings)) => {
+                assert!(warnings.is_empty(), "{warnings:?}");
+                (config.name, config.listen_client_urls[0].to_string())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(&[], &[]), ("own".into(), "http://127.0.0.1:8".into()));
+    assert_eq!(read(&["--name=x", "--data-dir=/x"], &[]), ("x".into(), "http://127.0.0.1:7".into()));
+    assert_eq!(
+        read(&[], &[("TENURE_NAME", "y"), ("ETCD_DATA_DIR", "/x")]),
+        ("y".into(), "http://127.0.0.1:7".into())
+    );
 }
 
 fn with_file(text: &str, args: &[&str]) -> Result<Asked, ConfigError> {
@@ -309,7 +364,10 @@ fn with_file(text: &str, args: &[&str]) -> Result<Asked, ConfigError> {
     let file = format!("--config-file={}", path.display());
     let mut all = vec![file.as_str()];
     all.extend(args);
-    read(&all, &[("ETCD_NAME", "env")])
+    read(
+        &all,
+        &[("ETCD_NAME", "env"), ("ETCD_CERT_FILE", "/x"), ("TENURE_NAME", "env"), ("ETCD_NAEM", "env")],
+    )
 }
 
 #[test]
@@ -351,9 +409,11 @@ proxy: 'off'
             assert_eq!(config.auto_compaction, Some(AutoCompaction::Periodic(Duration::from_secs(7200))));
             assert_eq!(config.lease_grace, Duration::from_secs(1));
             assert!(config.reuse_port);
-            assert_eq!(warnings.len(), 2, "{warnings:?}");
-            assert!(warnings[0].contains("not looked at --name, --data-dir"), "{warnings:?}");
-            assert!(warnings[1].starts_with("heartbeat-interval in "), "{warnings:?}");
+            assert_eq!(warnings.len(), 3, "{warnings:?}");
+            let unheard = "not looked at --name, --data-dir, ETCD_CERT_FILE, ETCD_NAME, TENURE_NAME";
+            assert!(warnings[0].ends_with(unheard), "{warnings:?}");
+            assert!(warnings[1].contains("ETCD_NAEM"), "{warnings:?}");
+            assert!(warnings[2].starts_with("heartbeat-interval in "), "{warnings:?}");
         }
         other => panic!("{other:?}"),
     }
