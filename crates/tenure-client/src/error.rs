@@ -19,6 +19,10 @@ pub enum ClientError {
     #[error("no cluster: {}", list(tried))]
     Connect { tried: Vec<(String, String)> },
 
+    /// Something answered, but it speaks no gRPC: a wrong port, most likely.
+    #[error("{endpoint} is no gRPC endpoint; is it the port for metrics, or another program's? ({why})")]
+    NotGrpc { endpoint: String, why: String },
+
     /// The connection broke while a request was under way.
     #[error("the connection to {endpoint} broke: {why}{of}")]
     Broken { endpoint: String, why: String, of: Outcome },
@@ -75,7 +79,11 @@ fn list(tried: &[(String, String)]) -> String {
 
 impl ClientError {
     pub(crate) fn from_status(endpoint: &str, status: &Status, of: Outcome) -> ClientError {
-        match Failure::of(status) {
+        let failure = Failure::of(status);
+        if let Some(why) = speaks_no_grpc(failure, status) {
+            return ClientError::NotGrpc { endpoint: endpoint.to_owned(), why };
+        }
+        match failure {
             Failure::Answered => {
                 ClientError::Server { code: status.code(), message: status.message().to_owned() }
             }
@@ -138,6 +146,28 @@ impl Failure {
     }
 }
 
+/// What tonic and h2 make of an HTTP server without gRPC. A proxy that lost its server (`UNAVAILABLE`) is another matter.
+fn speaks_no_grpc(failure: Failure, status: &Status) -> Option<String> {
+    let text = status.message();
+    match failure {
+        // Of a page of text, the first letters are taken for the head of a message.
+        Failure::Answered if text.contains("invalid compression flag") => {
+            let http = text.rsplit_once("response with status: ").map(|(_, http)| format!("HTTP {http}"));
+            Some(http.unwrap_or_else(|| text.to_owned()))
+        }
+        Failure::Answered
+            if text.starts_with("grpc-status header missing") && status.code() != Code::Unavailable =>
+        {
+            Some(text.to_owned())
+        }
+        // "HTTP/1.1 4…" where a frame should begin.
+        Failure::Broken if root_cause(status).contains("frame with invalid size") => {
+            Some("it answers as HTTP/1 does".to_owned())
+        }
+        _ => None,
+    }
+}
+
 /// The last word of a chain of errors: "Connection refused" instead of "transport error".
 pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
@@ -157,6 +187,27 @@ mod tests {
         let error = ClientError::from_status("http://a:1", &status, Outcome::Unknown);
         assert_eq!(error.code(), Some(Code::FailedPrecondition));
         assert_eq!(error.to_string(), "etcdserver: lease already exists");
+    }
+
+    #[test]
+    fn a_port_that_speaks_no_grpc_is_told_from_a_refusal() {
+        let metrics = "protocol error: received message with invalid compression flag: 77 (valid flags are 0 \
+                       and 1) while receiving response with status: 405 Method Not Allowed";
+        for (status, why) in [
+            (Status::internal(metrics), "(HTTP 405 Method Not Allowed)"),
+            (
+                Status::unimplemented("grpc-status header missing, mapped from HTTP status code 404"),
+                "code 404)",
+            ),
+        ] {
+            let error = ClientError::from_status("http://a:1", &status, Outcome::NothingChanged);
+            assert!(matches!(error, ClientError::NotGrpc { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.starts_with("http://a:1 is no gRPC endpoint") && text.ends_with(why), "{text}");
+        }
+        let proxy = Status::unavailable("grpc-status header missing, mapped from HTTP status code 503");
+        let error = ClientError::from_status("http://a:1", &proxy, Outcome::NothingChanged);
+        assert!(error.is_unavailable(), "{error:?}");
     }
 
     #[test]

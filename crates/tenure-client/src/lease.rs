@@ -33,8 +33,8 @@ impl FromStr for LeaseId {
     fn from_str(text: &str) -> Result<LeaseId, String> {
         // Ids are signed on the wire, and shown as the bits that they are: 8000… and more are negative.
         let hex = |digits: &str| u64::from_str_radix(digits, 16).map(|bits| LeaseId(bits as i64));
-        let refuse = |error: ParseIntError| {
-            format!("{error}; a lease id is 16 hex digits, 0x and hex digits, or a decimal number")
+        let refuse = |_: ParseIntError| {
+            "a lease id is 16 hex digits, 0x and hex digits, or a decimal number".to_owned()
         };
         if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
             // from_str_radix takes a sign of its own, as in 0x+1.

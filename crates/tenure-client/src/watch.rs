@@ -100,6 +100,8 @@ pub struct Watcher {
     /// A server has taken the watch at least once. From then on it is tried for ever; before, a failure is an answer.
     created_once: bool,
     last_error: Option<ClientError>,
+    /// Why there is no server now, after there was one.
+    outage: tokio::sync::watch::Sender<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -130,6 +132,7 @@ impl Client {
             retry_pause: RETRY_PAUSE_MIN,
             created_once: false,
             last_error: None,
+            outage: tokio::sync::watch::Sender::new(None),
         };
         let after = self.options().request_timeout;
         let created = async {
@@ -168,6 +171,12 @@ impl Watcher {
         self.position.next_revision
     }
 
+    /// Why the watch has no server, from when it lost one until one answers again; `None` in between. For whoever wants to tell
+    /// somebody: the watch itself goes on without a gap.
+    pub fn outage(&self) -> tokio::sync::watch::Receiver<Option<String>> {
+        self.outage.subscribe()
+    }
+
     /// Asks how far the server has looked. The answer comes as [`Notice::Progress`], or not at all while the watch lags behind.
     pub fn request_progress(&self) {
         let Some(stream) = &self.stream else { return };
@@ -193,6 +202,7 @@ impl Watcher {
                 self.position.take_in(response)?;
                 self.created_once |= created;
                 self.retry_pause = RETRY_PAUSE_MIN;
+                self.outage.send_if_modified(|outage| outage.take().is_some());
                 return Ok(());
             }
             // A member that shuts down ends its streams without an error.
@@ -227,9 +237,19 @@ impl Watcher {
     /// Waits before the next attempt, or gives up when there is no sense in one.
     async fn failed(&mut self, error: ClientError) -> Result<(), ClientError> {
         let never_reached = matches!(error, ClientError::Connect { .. }) && !self.created_once;
-        let passing = error.is_unavailable() || error.code() == Some(Code::Internal);
+        // What no gRPC server answered in the middle of a watch, something in between did.
+        let passing = error.is_unavailable()
+            || error.code() == Some(Code::Internal)
+            || (self.created_once && matches!(error, ClientError::NotGrpc { .. }));
         if never_reached || !passing {
             return Err(error);
+        }
+        if self.created_once {
+            self.outage.send_if_modified(|outage| {
+                let is_first = outage.is_none();
+                outage.get_or_insert_with(|| error.to_string());
+                is_first
+            });
         }
         tracing::debug!(%error, next_revision = self.position.next_revision, "the watch goes on elsewhere");
         self.last_error = Some(error);

@@ -88,6 +88,10 @@ fn time(flag: Option<Duration>, variable: &str, default: Duration) -> Result<Dur
     }
 }
 
+fn whole_number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "it must be a whole number".to_owned())
+}
+
 /// Tenure's own variable, or etcdctl's, so that a shell that is set up for etcd works as it is.
 fn from_env(name: &str) -> Option<String> {
     ["TENURE_", "ETCDCTL_"]
@@ -245,10 +249,10 @@ pub struct Get {
     #[command(flatten)]
     pub keys: Keys,
     /// As it was at this revision
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number)]
     pub rev: i64,
     /// At most this many keys
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number)]
     pub limit: i64,
     /// Order the keys by this
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -326,7 +330,8 @@ pub enum Without {
 
 /// Follow what happens to a key, or a range of keys
 ///
-/// Goes on over lost connections and changes of leader without a gap; when the history that it would have to go on from has been
+/// Goes on over lost connections and changes of leader without a gap, and says on standard error when a server is lost and
+/// when it is back; when the history that it would have to go on from has been
 /// compacted, it says so and ends.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -338,7 +343,7 @@ pub struct Watch {
     #[command(flatten)]
     pub keys: Keys,
     /// Begin with this revision; 0 is now
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number)]
     pub rev: i64,
     /// Also print what was there before
     #[arg(long)]
@@ -358,6 +363,7 @@ Examples:
   tenure compact 1200
   tenure compact 1200 --physical           # returns when the space is free")]
 pub struct Compact {
+    #[arg(value_parser = whole_number)]
     pub revision: i64,
     /// Wait until the space is free
     #[arg(long)]
@@ -429,6 +435,7 @@ pub struct LeaseGet {
 #[command(after_help = "\
 Examples:
   tenure lease keepalive 2d8257079fa1bc0c
+  a=$(tenure lease grant 1m -o name) b=$(tenure lease grant 1m -o name)
   tenure lease keepalive $a $b --once      # renew both once, and end")]
 pub struct KeepAlive {
     #[arg(required = true, allow_negative_numbers = true, value_name = "ID")]
@@ -443,7 +450,7 @@ pub struct KeepAlive {
 #[command(after_help = "\
 Examples:
   tenure lease revoke 2d8257079fa1bc0c
-  tenure lease ls -o name | xargs tenure lease revoke")]
+  tenure lease ls -o name | xargs -r tenure lease revoke")]
 pub struct Revoke {
     #[arg(required = true, allow_negative_numbers = true, value_name = "ID")]
     pub ids: Vec<LeaseId>,
@@ -514,6 +521,25 @@ mod tests {
             "tenure get a -o xml",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_in_our_words() {
+        for (line, why) in [
+            ("tenure lease grant 10x", "'10x' for '<TTL>': write 250ms, 10s, 2h, or a number of seconds"),
+            ("tenure put a b --ttl 1x", "write 250ms, 10s, 2h, or a number of seconds"),
+            ("tenure get a --rev abc", "'abc' for '--rev <N>': it must be a whole number"),
+            ("tenure get a --limit 1k", "it must be a whole number"),
+            ("tenure watch a --rev abc", "it must be a whole number"),
+            ("tenure compact now", "it must be a whole number"),
+            (
+                "tenure lease get zz",
+                "'zz' for '<ID>': a lease id is 16 hex digits, 0x and hex digits, or a decimal number",
+            ),
+        ] {
+            let text = parse(line).expect_err(line).to_string();
+            assert!(text.lines().next().is_some_and(|first| first.ends_with(why)), "{line}: {text}");
         }
     }
 

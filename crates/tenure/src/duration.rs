@@ -7,9 +7,9 @@ use tenure_client::whole_seconds;
 
 pub fn parse(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().map(Duration::from_secs).map_err(|error| error.to_string());
+        return text.parse().map(Duration::from_secs).map_err(|_| "it is too long".to_owned());
     }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 250ms, 10s or 2h"))
+    humantime::parse_duration(text).map_err(|_| "write 250ms, 10s, 2h, or a number of seconds".to_owned())
 }
 
 /// A time to live: a duration that is not nothing.

@@ -61,7 +61,9 @@ pub fn code(error: &anyhow::Error) -> u8 {
     }
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Endpoint { .. }) => USAGE,
-        Some(ClientError::Connect { .. } | ClientError::Broken { .. }) => NO_CLUSTER,
+        Some(ClientError::Connect { .. } | ClientError::Broken { .. } | ClientError::NotGrpc { .. }) => {
+            NO_CLUSTER
+        }
         Some(ClientError::Timeout { .. }) => TIMED_OUT,
         Some(ClientError::LeaseNotFound { .. }) => NOT_FOUND,
         Some(ClientError::Server { code, .. }) => match code {
@@ -103,6 +105,7 @@ mod tests {
         assert_eq!(code_of(Failure::Usage(String::new())), 2);
         assert_eq!(code_of(Failure::LeaseLost(String::new())), 75);
         assert_eq!(code_of(ClientError::Connect { tried: Vec::new() }), 69);
+        assert_eq!(code_of(ClientError::NotGrpc { endpoint: String::new(), why: String::new() }), 69);
         assert_eq!(
             code_of(ClientError::Timeout { after: std::time::Duration::ZERO, of: Outcome::Unknown }),
             124

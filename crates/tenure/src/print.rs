@@ -73,7 +73,7 @@ impl Out {
     /// One JSON document over several lines, or one YAML document.
     pub fn document<T: Serialize>(&mut self, value: &T) -> anyhow::Result<()> {
         if self.format == Format::Yaml {
-            serde_norway::to_writer(&mut self.writer, value)?;
+            serde_norway::to_writer(&mut self.writer, &as_json(value)?)?;
         } else {
             serde_json::to_writer_pretty(&mut self.writer, value).map_err(io::Error::from)?;
             self.line("")?;
@@ -85,7 +85,7 @@ impl Out {
     pub fn event<T: Serialize>(&mut self, value: &T) -> anyhow::Result<()> {
         if self.format == Format::Yaml {
             self.line("---")?;
-            serde_norway::to_writer(&mut self.writer, value)?;
+            serde_norway::to_writer(&mut self.writer, &as_json(value)?)?;
         } else {
             serde_json::to_writer(&mut self.writer, value).map_err(io::Error::from)?;
             self.line("")?;
@@ -114,6 +114,12 @@ impl Out {
     pub fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }
+}
+
+/// What YAML shows is what JSON shows: serde alone would write an enum as a tag (`!get`). By way of the text, because that keeps the
+/// order of the keys.
+fn as_json<T: Serialize>(value: &T) -> anyhow::Result<serde_norway::Value> {
+    Ok(serde_json::from_str(&serde_json::to_string(value)?)?)
 }
 
 fn paint(wanted: bool, colour: Colour, text: &str) -> String {
@@ -228,6 +234,18 @@ mod tests {
     fn colours_are_left_out_where_they_are_not_wanted() {
         assert_eq!(paint(false, Colour::Bad, "x"), "x");
         assert_eq!(paint(true, Colour::Bad, "x"), "\x1b[31mx\x1b[0m");
+    }
+
+    #[test]
+    fn yaml_shows_what_json_shows_in_the_same_order() {
+        #[derive(Serialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Answer {
+            Get { zebra: u64, ape: &'static str },
+        }
+        let answers = vec![Answer::Get { zebra: u64::MAX, ape: "x" }];
+        let yaml = serde_norway::to_string(&as_json(&answers).expect("plain data")).expect("plain data");
+        assert_eq!(yaml, "- get:\n    zebra: 18446744073709551615\n    ape: x\n");
     }
 
     #[test]

@@ -113,15 +113,23 @@ impl From<pb::RangeResponse> for Get {
 pub struct Put {
     #[serde(skip_serializing_if = "Header::is_inner")]
     pub header: Header,
+    /// What was granted for the key, and for how many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prev_kv: Option<KeyValue>,
 }
 
 impl From<pb::PutResponse> for Put {
     fn from(response: pb::PutResponse) -> Put {
-        Put { header: response.header.into(), lease: None, prev_kv: response.prev_kv.map(KeyValue::from) }
+        Put {
+            header: response.header.into(),
+            lease: None,
+            ttl: None,
+            prev_kv: response.prev_kv.map(KeyValue::from),
+        }
     }
 }
 
@@ -205,14 +213,23 @@ pub struct Progress {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Grant {
-    pub id: String,
-    pub ttl: u64,
+pub struct Compact {
     pub header: Header,
+    pub compacted: i64,
 }
 
 #[derive(Debug, Serialize)]
+pub struct Grant {
+    pub header: Header,
+    pub id: String,
+    pub ttl: u64,
+}
+
+/// One lease. As on etcd, one that is not there has -1 left.
+#[derive(Debug, Serialize)]
 pub struct Lease {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<Header>,
     pub id: String,
     pub ttl: i64,
     pub left: i64,
@@ -230,8 +247,8 @@ pub struct Renewal {
 
 #[derive(Debug, Serialize)]
 pub struct Revoked {
+    pub header: Header,
     pub id: String,
-    pub revision: i64,
 }
 
 /// One endpoint. Either the status, or the error that came instead.

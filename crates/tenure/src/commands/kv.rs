@@ -1,13 +1,18 @@
 //! `put`, `get`, `del`, `compact`.
 
-use std::io::{self, IsTerminal, Read};
+use std::{
+    io::{self, IsTerminal, Read},
+    time::Duration,
+};
 
 use anyhow::Result;
 use tenure_client::{
-    Client, Delete, Get, LeaseId, Put,
+    Client, ClientError, Delete, Get, LeaseId, Put, Watch,
     etcdserverpb::{RangeResponse, range_request},
     mvccpb::KeyValue,
 };
+use tokio::time;
+use tonic::Code;
 
 use super::{bytes, key_range};
 use crate::{
@@ -62,7 +67,10 @@ pub async fn put(client: &Client, mut args: cli::Put, out: &mut Out) -> Result<(
         Format::Name => out.line(&shown(&bytes(name)))?,
         Format::Json | Format::Yaml => {
             let mut put = view::Put::from(response);
-            put.lease = granted.map(|grant| grant.id.to_string());
+            if let Some(grant) = granted {
+                put.lease = Some(grant.id.to_string());
+                put.ttl = Some(grant.ttl.as_secs());
+            }
             out.document(&put)?;
         }
     }
@@ -86,7 +94,10 @@ pub async fn get(client: &Client, args: cli::Get, out: &mut Out) -> Result<()> {
     let cli::Get { keys_only, count_only, value_only, .. } = args;
     let single = args.keys.range_end.is_none() && !args.keys.prefix && !args.keys.from_key;
     let name = args.keys.key.clone();
-    let response = client.get(get_request(args)?).await?;
+    let response = match client.get(get_request(args)?).await {
+        Ok(response) => response,
+        Err(error) => return Err(with_oldest(client, error).await.into()),
+    };
     let missing = single && response.count == 0;
     if value_only && !missing {
         for kv in &response.kvs {
@@ -97,7 +108,7 @@ pub async fn get(client: &Client, args: cli::Get, out: &mut Out) -> Result<()> {
     }
     match out.format() {
         _ if missing && !count_only && matches!(out.format(), Format::Table | Format::Name) => (),
-        Format::Table if count_only => out.line(&response.count.to_string())?,
+        Format::Table | Format::Name if count_only => out.line(&response.count.to_string())?,
         Format::Table => range_table(out, &response, keys_only)?,
         Format::Name => {
             for kv in &response.kvs {
@@ -197,13 +208,41 @@ pub fn del_request(args: cli::Del) -> Result<Delete> {
 }
 
 pub async fn compact(client: &Client, args: &cli::Compact, out: &mut Out) -> Result<()> {
-    let response = client.compact(args.revision, args.physical).await?;
+    let response = match client.compact(args.revision, args.physical).await {
+        Ok(response) => response,
+        Err(error) => return Err(with_oldest(client, error).await.into()),
+    };
     match out.format() {
         Format::Table => out.line(&format!("compacted up to revision {}", args.revision))?,
         Format::Name => out.line(&args.revision.to_string())?,
         Format::Json | Format::Yaml => {
-            out.document(&serde_json::json!({ "header": view::Header::from(response.header) }))?;
+            out.document(&view::Compact { header: response.header.into(), compacted: args.revision })?;
         }
     }
     Ok(())
+}
+
+/// What the oldest revision is only helps: nobody waits long for it.
+const OLDEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Says which revision is the oldest, to whoever asked for an older one. The refusal does not, but that of a watch does.
+async fn with_oldest(client: &Client, error: ClientError) -> ClientError {
+    let ClientError::Server { code: Code::OutOfRange, message } = &error else { return error };
+    if !message.ends_with("required revision has been compacted") {
+        return error;
+    }
+    let refusal = async {
+        let mut watcher = client.watch(Watch::key("\0").start_revision(1)).await?;
+        loop {
+            watcher.next().await?;
+        }
+    };
+    let refused: Result<Result<(), _>, _> = time::timeout(OLDEST_WAIT, refusal).await;
+    match refused {
+        Ok(Err(ClientError::Compacted { compact_revision })) => ClientError::Server {
+            code: Code::OutOfRange,
+            message: format!("{message}; the oldest that is left is {compact_revision}"),
+        },
+        _ => error,
+    }
 }

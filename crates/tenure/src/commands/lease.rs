@@ -36,9 +36,9 @@ async fn grant(client: &Client, args: &cli::Grant, out: &mut Out) -> Result<()> 
         Format::Table => out.line(&format!("lease {} granted, ttl {}", grant.id, show(grant.ttl)))?,
         Format::Name => out.line(&grant.id.to_string())?,
         Format::Json | Format::Yaml => out.document(&view::Grant {
+            header: Some(grant.header).into(),
             id: grant.id.to_string(),
             ttl: grant.ttl.as_secs(),
-            header: Some(grant.header).into(),
         })?,
     }
     Ok(())
@@ -73,6 +73,7 @@ async fn ls(client: &Client, out: &mut Out) -> Result<()> {
 
 fn lease_view(response: LeaseTimeToLiveResponse) -> view::Lease {
     view::Lease {
+        header: None,
         id: LeaseId(response.id).to_string(),
         ttl: response.granted_ttl,
         left: response.ttl,
@@ -102,7 +103,16 @@ async fn time_to_live_of_each(client: &Client, ids: &[LeaseId]) -> Result<Vec<Le
 }
 
 async fn get(client: &Client, args: &cli::LeaseGet, out: &mut Out) -> Result<()> {
-    let lease = client.time_to_live(args.id, args.keys).await?;
+    let lease = match client.time_to_live(args.id, args.keys).await {
+        Ok(lease) => lease,
+        Err(error) => {
+            if error.is_lease_not_found() && matches!(out.format(), Format::Json | Format::Yaml) {
+                let id = args.id.to_string();
+                out.document(&view::Lease { header: None, id, ttl: 0, left: -1, keys: Vec::new() })?;
+            }
+            return Err(error.into());
+        }
+    };
     match out.format() {
         Format::Table => {
             out.line(&format!("lease {}, {}s left of {}s", args.id, lease.ttl, lease.granted_ttl))?;
@@ -116,7 +126,10 @@ async fn get(client: &Client, args: &cli::LeaseGet, out: &mut Out) -> Result<()>
                 out.line(&shown(key))?;
             }
         }
-        Format::Json | Format::Yaml => out.document(&lease_view(lease))?,
+        Format::Json | Format::Yaml => {
+            let header = lease.header.map(|header| Some(header).into());
+            out.document(&view::Lease { header, ..lease_view(lease) })?;
+        }
     }
     Ok(())
 }
@@ -127,11 +140,23 @@ async fn keep_alive_once(client: &Client, ids: &[LeaseId], out: &mut Out) -> Res
         match client.keep_alive_once(id).await {
             Ok(grant) => renewed(out, id, grant.ttl.as_secs())?,
             // The others are renewed all the same: a lease that is gone is no reason to lose one that is not.
-            Err(ClientError::LeaseNotFound { id }) => missing.push(id),
+            Err(ClientError::LeaseNotFound { id }) => {
+                not_renewed(out, id)?;
+                missing.push(id);
+            }
             Err(error) => return Err(error.into()),
         }
     }
     not_found(&missing)
+}
+
+/// For programs: a line for each lease, also for the one that is not there. People are told in the end.
+fn not_renewed(out: &mut Out, id: LeaseId) -> Result<()> {
+    if matches!(out.format(), Format::Table | Format::Name) {
+        return Ok(());
+    }
+    let lost = Some(ClientError::LeaseNotFound { id }.to_string());
+    out.event(&view::Renewal { id: id.to_string(), ttl: 0, lost })
 }
 
 fn renewed(out: &mut Out, id: LeaseId, ttl_s: u64) -> Result<()> {
@@ -161,7 +186,10 @@ async fn keep_alive(client: &Client, ids: &[LeaseId], out: &mut Out) -> Result<(
     for &id in ids {
         match client.keep_alive_once(id).await {
             Ok(grant) => grants.push(grant),
-            Err(ClientError::LeaseNotFound { id }) => missing.push(id),
+            Err(ClientError::LeaseNotFound { id }) => {
+                not_renewed(out, id)?;
+                missing.push(id);
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -211,16 +239,13 @@ async fn revoke(client: &Client, ids: &[LeaseId], out: &mut Out) -> Result<()> {
     let mut revoked = Vec::new();
     for &id in ids {
         match client.revoke(id).await {
-            Ok(response) => {
-                let revision = response.header.unwrap_or_default().revision;
-                match out.format() {
-                    Format::Table => out.line(&format!("lease {id} revoked"))?,
-                    Format::Name => out.line(&id.to_string())?,
-                    Format::Json | Format::Yaml => {
-                        revoked.push(view::Revoked { id: id.to_string(), revision });
-                    }
+            Ok(response) => match out.format() {
+                Format::Table => out.line(&format!("lease {id} revoked"))?,
+                Format::Name => out.line(&id.to_string())?,
+                Format::Json | Format::Yaml => {
+                    revoked.push(view::Revoked { header: response.header.into(), id: id.to_string() });
                 }
-            }
+            },
             Err(ClientError::LeaseNotFound { id }) => missing.push(id),
             Err(error) => return Err(error.into()),
         }

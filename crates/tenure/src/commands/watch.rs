@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use tenure_client::{Client, Filter, Notice, Watch};
+use tokio::sync::watch::Receiver;
 
 use super::key_range;
 use crate::{
     cli,
-    print::{Colour, Format, Out, shown},
+    print::{self, Colour, Format, Out, shown},
     view,
 };
 
@@ -25,6 +26,7 @@ pub async fn watch(client: &Client, args: cli::Watch, out: &mut Out) -> Result<(
         });
     }
     let mut watcher = client.watch(watch).await?;
+    tokio::spawn(tell_outages(watcher.outage()));
     loop {
         match watcher.next().await? {
             Notice::Created { .. } => (),
@@ -42,6 +44,21 @@ pub async fn watch(client: &Client, args: cli::Watch, out: &mut Out) -> Result<(
         }
         // Somebody is looking, or a pipe is waiting.
         out.flush()?;
+    }
+}
+
+/// A line when the server is lost and a line when it is back, for whoever wonders why nothing comes.
+async fn tell_outages(mut outage: Receiver<Option<String>>) {
+    let mut is_lost = false;
+    while outage.changed().await.is_ok() {
+        let why = outage.borrow_and_update().clone();
+        match why {
+            Some(why) if !is_lost => print::warn(&format!("lost the server ({why}), trying again")),
+            None if is_lost => print::note("the server is back; nothing was missed"),
+            // Both came between two looks.
+            _ => continue,
+        }
+        is_lost = !is_lost;
     }
 }
 
