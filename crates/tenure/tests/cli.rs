@@ -113,6 +113,7 @@ fn nobody_reading_is_no_failure() {
 #[test]
 fn every_shell_gets_a_completion() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        assert!(stdout(&run(&["completion", shell])).contains("keepalive"), "{shell}");
+        let script = stdout(&run(&["completion", shell]));
+        assert!(script.contains("keepalive") && script.contains("listen-client-urls"), "{shell}");
     }
 }

@@ -130,8 +130,11 @@ fn a_stop_is_quick_though_watches_and_connections_are_open() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Running::dev(&["--data-dir", dir.path().to_str().expect("text")]);
     let endpoint = format!("--endpoints={}", server.address);
-    let mut watch =
-        tenure(&[&endpoint, "watch", "-p", ""]).stdout(Stdio::piped()).spawn().expect("the program");
+    let mut watch = tenure(&[&endpoint, "watch", "-p", ""])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program");
     // A connection that never says what it wants.
     let _silent = TcpStream::connect(&server.address).expect("it serves");
     let mut seen = String::new();
@@ -187,7 +190,10 @@ fn help_and_version_are_no_errors() {
     for verb in ["serve", "dev"] {
         let output = run(&[verb, "--help"]);
         assert_eq!(output.status.code(), Some(0));
-        assert!(String::from_utf8_lossy(&output.stdout).contains("--listen-client-urls"));
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(text.contains("--listen-client-urls"), "{text}");
+        assert!(text.contains(&format!("Usage: tenure {verb} [flags]")), "{text}");
+        assert_eq!(String::from_utf8_lossy(&run(&["help", verb]).stdout), text, "help {verb}");
     }
     let output = run(&["serve", "--version"]);
     let text = String::from_utf8(output.stdout).expect("text");
@@ -196,6 +202,121 @@ fn help_and_version_are_no_errors() {
     let output = run(&["--help"]);
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.contains("  serve ") && text.contains("  dev "), "{text}");
+}
+
+#[test]
+fn dev_listens_to_the_environment_and_keeps_the_directory_that_it_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("kept");
+    let output = tenure(&["dev", "--initial-cluster-state=existing"])
+        .env("TENURE_DATA_DIR", &path)
+        .output()
+        .expect("the program was built for this test");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("{} has no data", path.display())), "{}", stderr(&output));
+}
+
+#[test]
+fn the_same_signal_twice_in_a_moment_is_one() {
+    let mut server = Running::dev(&[]);
+    let id = server.child.id().to_string();
+    // Two kinds, because two of one kind may become one on the way.
+    let twice = Command::new("sh").args(["-c", "kill -s TERM $0; kill -s INT $0", &id]).status();
+    assert!(twice.expect("a shell is there").success());
+    assert_eq!(server.ended().code(), Some(0), "{}", rest(&mut server.child));
+}
+
+#[test]
+fn a_port_without_grpc_is_called_so() {
+    let metrics = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let _server = Running::dev(&[&format!("--listen-metrics-urls=http://{metrics}")]);
+    for verb in [&["get", "k"][..], &["watch", "k"], &["lease", "grant", "5"]] {
+        let output = tenure(verb).args(["--endpoints", &metrics.to_string()]).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(69), "{verb:?}: {}", stderr(&output));
+        let text = format!("http://{metrics} is no gRPC endpoint");
+        assert!(stderr(&output).contains(&text), "{verb:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_watch_says_once_that_its_server_is_lost_and_once_that_it_is_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("text");
+    let mut server = Running::dev(&["--data-dir", path]);
+    let address = server.address.clone();
+    let mut watch = tenure(&["--endpoints", &address, "watch", "k", "--rev", "1", "--progress"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program was built for this test");
+    let mut events = BufReader::new(watch.stdout.take().expect("a pipe"));
+    let mut said = BufReader::new(watch.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    assert!(run(&["--endpoints", &address, "put", "k", "v"]).status.success());
+    events.read_line(&mut line).expect("the watch sees it");
+    server.signal("TERM");
+    server.ended();
+    line.clear();
+    said.read_line(&mut line).expect("text");
+    assert!(line.starts_with("lost the server (") && line.ends_with(", trying again\n"), "{line}");
+    let url = format!("--listen-client-urls=http://{address}");
+    let server = Running::dev(&[&url, "--data-dir", path]);
+    line.clear();
+    said.read_line(&mut line).expect("text");
+    assert_eq!(line, "the server is back; nothing was missed\n");
+    assert!(run(&["--endpoints", &server.address, "put", "k", "w"]).status.success());
+    events.read_line(&mut line).expect("the watch sees it");
+    let _ = watch.kill();
+    let _ = watch.wait();
+    line.clear();
+    said.read_to_string(&mut line).expect("text");
+    assert_eq!(line, "", "said once");
+}
+
+#[test]
+fn answers_for_programs_are_alike() {
+    let server = Running::dev(&[]);
+    let ask = |code: i32, arguments: &[&str]| {
+        let output = tenure(arguments).args(["--endpoints", &server.address]).output().expect("it was built");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+        (String::from_utf8(output.stdout.clone()).expect("text"), stderr(&output))
+    };
+    let json = |code: i32, arguments: &[&str]| -> (Vec<String>, serde_json::Value) {
+        let (text, _) = ask(code, &[arguments, &["-o", "json"]].concat());
+        let value: serde_json::Value = serde_json::from_str(&text).expect(&text);
+        // The order is that of the text: the keys of the outermost object stand two spaces in.
+        let outer =
+            text.lines().filter_map(|line| line.strip_prefix("  \"")).filter_map(|line| line.split_once('"'));
+        (outer.map(|(key, _)| key.to_owned()).collect(), value)
+    };
+    let (keys, granted) = json(0, &["lease", "grant", "60"]);
+    assert_eq!(keys, ["header", "id", "ttl"]);
+    let id = granted["id"].as_str().expect("an id").to_owned();
+    assert_eq!(json(0, &["lease", "get", &id]).0, ["header", "id", "ttl", "left", "keys"]);
+    let (keys, put) = json(0, &["put", "a", "1", "--ttl", "7s"]);
+    assert_eq!(keys, ["header", "lease", "ttl"]);
+    assert_eq!(put["ttl"], 7);
+    assert_eq!(json(3, &["lease", "get", "1"]).1["left"], -1);
+    let (line, why) = ask(3, &["lease", "keepalive", "1", "--once", "-o", "json"]);
+    let lost: serde_json::Value = serde_json::from_str(&line).expect("a line");
+    assert_eq!(lost["id"], "0000000000000001");
+    assert!(lost["lost"].is_string() && !why.is_empty(), "{line}{why}");
+
+    for value in ["2", "3"] {
+        ask(0, &["put", "b", value]);
+    }
+    assert_eq!(ask(0, &["get", "-p", "", "--count-only", "-o", "name"]).0, "2\n");
+    let (_, compacted) = json(0, &["compact", "4"]);
+    assert_eq!(compacted["compacted"], 4);
+    for arguments in [&["get", "b", "--rev", "2"][..], &["compact", "3"]] {
+        let (_, why) = ask(1, arguments);
+        assert!(why.ends_with("has been compacted; the oldest that is left is 4\n"), "{why}");
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), r#"{"success": [{"get": {"key": "b"}}, {"del": {"key": "b"}}]}"#)
+        .expect("a file");
+    let (yaml, _) = ask(0, &["txn", "-f", file.path().to_str().expect("text"), "-o", "yaml"]);
+    assert!(yaml.contains("- get:\n") && yaml.contains("- del:\n") && !yaml.contains('!'), "{yaml}");
 }
 
 #[test]
