@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tenure_state::State;
 use tenure_state::applied::{Applied, Change, Progress};
-use tenure_state::command::{Command, Entry};
+use tenure_state::command::{Alarm, Command, Entry};
 use tenure_state::record::Event;
 
 use crate::effect::{EntryKind, LogEntry};
@@ -28,6 +28,8 @@ pub(crate) struct Running {
     pub(crate) origin: Origin,
     pub(crate) batches: Vec<Origin>,
     pub(crate) kind: Kind,
+    /// An alarm for want of space was up before it: what it is refused says nothing of the quota.
+    pub(crate) alarmed: bool,
 }
 
 /// What matters of a command after it was applied.
@@ -109,6 +111,7 @@ fn begin(state: &mut State, entry: LogEntry) -> (Running, Progress) {
         origin: proposal.origin,
         batches: proposal.batches,
         kind: kind_of(&proposal.command),
+        alarmed: state.has_alarm(Alarm::NoSpace),
     };
     let entry = Entry { index, term, quota_bytes: proposal.quota_bytes, command: proposal.command };
     (running, state.apply(&entry))

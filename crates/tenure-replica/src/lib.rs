@@ -454,7 +454,7 @@ impl Replica {
             (Kind::Compact, Ok(_)) => self.scrub.wanted = true,
             (Kind::Scrub, Ok(Reply::Scrub { more })) => self.scrub.applied(*more, running.index),
             (Kind::Alarm, _) => self.alarm_applied(),
-            (_, Err(Refusal::NoSpace)) => self.raise_quota_alarm(now),
+            (_, Err(Refusal::NoSpace)) if !running.alarmed => self.raise_quota_alarm(now),
             _ => {}
         }
         if let Some(Pending { ticket: Some(ticket), physical, .. }) = pending {

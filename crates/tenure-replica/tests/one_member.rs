@@ -448,3 +448,18 @@ fn a_read_that_came_before_the_first_leader_is_answered_as_soon_as_there_is_one(
     member.run(Nanos::from_millis(5));
     assert!(member.answer(ticket).is_some());
 }
+
+#[test]
+fn a_write_refused_just_before_the_disk_has_space_again_leaves_no_alarm_behind() {
+    let mut member = Member::start();
+    member.turn(vec![Input::DiskSpace { full: true }]);
+    member.run(Nanos::from_millis(5));
+    assert!(member.put("a", 0).is_err(), "the alarm is up");
+    // Both are applied in one turn: what was refused before the alarm went must not raise it again.
+    let refused = member.ticket();
+    let write = put("a", 0);
+    member.turn(vec![Input::Write { ticket: refused, write }, Input::DiskSpace { full: false }]);
+    member.run(Nanos::from_millis(5));
+    assert!(matches!(member.answer(refused), Some(Err(_))));
+    assert!(member.put("a", 0).is_ok(), "the alarm came back by itself");
+}

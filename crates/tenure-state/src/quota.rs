@@ -41,7 +41,7 @@ impl State {
         if over || self.has_alarm(Alarm::NoSpace) { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    fn has_alarm(&self, alarm: Alarm) -> bool {
+    pub fn has_alarm(&self, alarm: Alarm) -> bool {
         self.alarms.iter().any(|(_, active)| *active == alarm)
     }
 }
