@@ -342,7 +342,8 @@ impl Replica {
         }
         let due = self.steps.is_due(now, &mut self.state);
         let steps = self.steps.expiring_proposed();
-        self.reads.ask(&mut self.consensus, now, due, steps, self.config.election_timeout);
+        let clock = self.steps.peek(now).unwrap_or(self.state.clock());
+        self.reads.ask(&mut self.consensus, now, clock, due, steps, self.config.election_timeout);
     }
 
     /// One round of proposals: lease steps first, then what users want, all in one message to Raft.

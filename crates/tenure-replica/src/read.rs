@@ -111,12 +111,13 @@ impl Reads {
         self.open.push(Waiting { ticket, read, since: now, clock });
     }
 
-    /// Asks Raft once for all reads that came this turn. `due` says that a lease is due which the reads must not
-    /// see alive; `steps` counts the expiring steps that were proposed so far.
+    /// Asks Raft once for all reads that came this turn. `clock` is the lease clock now. `due` says that a lease is due
+    /// which the reads must not see alive; `steps` counts the expiring steps that were proposed so far.
     pub(crate) fn ask(
         &mut self,
         consensus: &mut Consensus,
         now: Nanos,
+        clock: Nanos,
         due: bool,
         steps: u64,
         retry_after: Nanos,
@@ -141,7 +142,12 @@ impl Reads {
         self.counts.batches += 1;
         let context = self.next_context;
         self.next_context += 1;
-        let reads = std::mem::take(&mut self.open);
+        let mut reads = std::mem::take(&mut self.open);
+        for read in &mut reads {
+            // Who asked before this member was active was given the clock that its state had then, which may be
+            // that of an old checkpoint.
+            read.clock = read.clock.max(clock);
+        }
         let batch = Batch { reads, asked: now, index: None, after_step: due.then_some(steps) };
         self.batches.insert(context, batch);
         consensus.read_index(context);

@@ -75,6 +75,10 @@ impl Member {
 
     /// What a crash leaves: only what was synced.
     fn crash(self) -> Member {
+        Member::with(Replica::new(config(2), self.on_disk(), self.now), self.now)
+    }
+
+    fn on_disk(&self) -> Start {
         let mut start = Start::fresh(MEMBER);
         for append in &self.disk[..self.synced] {
             for entry in &append.entries {
@@ -83,7 +87,7 @@ impl Member {
             }
             start.hard_state = append.hard_state.unwrap_or(start.hard_state);
         }
-        Member::with(Replica::new(config(2), start, self.now), self.now)
+        start
     }
 
     fn turn(&mut self, inputs: Vec<Input>) {
@@ -462,4 +466,20 @@ fn a_write_refused_just_before_the_disk_has_space_again_leaves_no_alarm_behind()
     member.run(Nanos::from_millis(5));
     assert!(matches!(member.answer(refused), Some(Err(_))));
     assert!(member.put("a", 0).is_ok(), "the alarm came back by itself");
+}
+
+#[test]
+fn what_is_left_of_a_lease_is_not_overstated_to_who_asked_before_there_was_a_leader() {
+    let mut member = Member::start();
+    member.grant(1, Nanos::from_secs(9));
+    member.run(Nanos::from_secs(8));
+    let start = member.on_disk();
+    let mut member = Member::around(Replica::new(config(2), start, member.now), member.now);
+    let ticket = member.ticket();
+    let read = Read::TimeToLive { id: LeaseId(1), keys: false };
+    member.turn(vec![Input::Read { ticket, read, consistency: Consistency::Linearizable }]);
+    member.run(Nanos::from_millis(50));
+    let Some(Ok(Answer::TimeToLive(Some(left)))) = member.answer(ticket) else { panic!("it lives") };
+    // The stamp may be a second old, and the take-over gives 750 ms at least.
+    assert!(left.remaining <= Nanos::from_millis(2100), "{:?}", left.remaining);
 }
