@@ -12,6 +12,7 @@ pub mod effect;
 pub mod entry;
 pub mod input;
 mod lease_clock;
+mod planted;
 mod propose;
 mod read;
 pub mod recover;
@@ -25,6 +26,7 @@ pub mod watch;
 
 use tenure_state::State;
 use tenure_state::applied::{Applied, Reply};
+use tenure_state::bugs::Bugs;
 use tenure_state::command::{Alarm, AlarmAction, Command, Stamp};
 use tenure_state::ids::{MemberId, Nanos};
 use tenure_state::refusal::Refusal;
@@ -120,6 +122,7 @@ pub struct Replica {
     /// The turn ended with something new that its earlier parts have to see.
     turn_again: bool,
     effects: Vec<Effect>,
+    bugs: Bugs,
 }
 
 impl Replica {
@@ -151,6 +154,7 @@ impl Replica {
             hub_work: false,
             turn_again: true,
             effects: Vec::new(),
+            bugs: Bugs::default(),
             state,
             config,
         };
@@ -332,6 +336,7 @@ impl Replica {
         self.renewals.requeue_all();
         self.reads.restart();
         self.steps.new_role(now);
+        self.activate_early(now);
         self.scrub.in_flight = false;
     }
 
@@ -366,6 +371,7 @@ impl Replica {
                 .map(|entry| self.proposals.anonymous(quota, entry.command.clone(), entry.batches.clone()))
                 .collect();
             let accepted = self.consensus.propose(data);
+            self.answer_early(&lease_entries);
             self.steps.proposed(now, lease_entries, accepted, &mut self.renewals);
         }
         let Some(clock) = self.steps.peek(now) else {
@@ -393,6 +399,7 @@ impl Replica {
     fn round(&mut self) {
         let Some(round) = self.consensus.round() else { return };
         if let Some(append) = round.append {
+            self.persist_early(&append);
             self.effects.push(Effect::Append(append));
         }
         self.commits.add(round.committed);
@@ -405,6 +412,7 @@ impl Replica {
         if !self.commits.has_work() {
             return;
         }
+        let applied_before = self.state.applied();
         let mut done = Vec::new();
         let mut outcome = Outcome::default();
         self.commits.apply(&mut self.state, |running, applied| done.push((running, applied)));
@@ -420,7 +428,7 @@ impl Replica {
         if let Some(term) = outcome.term {
             self.consensus.applied(self.state.applied());
             self.effects.push(Effect::Checkpoint(Checkpoint {
-                meta: self.state.meta(),
+                meta: self.checkpoint_meta(applied_before),
                 term,
                 membership: self.consensus.membership().clone(),
                 changes: outcome.changes,

@@ -4,6 +4,7 @@
 //! is checked on the way, and what does not check out is refused: this member stops, and the others still have
 //! what it had. Nothing that was durable once is ever left out to make a start possible.
 
+use tenure_state::bugs::{Bug, Bugs};
 use tenure_state::{Loader, State};
 use thiserror::Error;
 
@@ -244,6 +245,7 @@ pub struct LogReader {
     term_at_applied: Option<u64>,
     tail: Tail,
     last_segment: u64,
+    bugs: Bugs,
 }
 
 /// What the log says.
@@ -267,7 +269,14 @@ impl LogReader {
             term_at_applied: None,
             tail: Tail::default(),
             last_segment: 0,
+            bugs: Bugs::default(),
         }
+    }
+
+    /// Puts a known bug back.
+    #[cfg(feature = "planted-bugs")]
+    pub fn set_bugs(&mut self, bugs: Bugs) {
+        self.bugs = bugs;
     }
 
     /// `bytes` is the whole file.
@@ -288,10 +297,20 @@ impl LogReader {
         self.last.get_or_insert(header.first_index.saturating_sub(1));
         let scanned = match end {
             Some(end) => wal::scan_closed(header, bytes, *end),
-            None => wal::scan_last(header, bytes).map(|scanned| {
-                self.tail = scanned.tail;
-                scanned.bodies
-            }),
+            None => {
+                let mut scanned = wal::scan_last(header, bytes);
+                if let Err(damage) = &scanned
+                    && self.bugs.has(Bug::CutSyncedTail)
+                {
+                    let mut cut = bytes[..damage.offset as usize].to_vec();
+                    cut.resize(bytes.len(), 0);
+                    scanned = wal::scan_last(header, &cut);
+                }
+                scanned.map(|scanned| {
+                    self.tail = scanned.tail;
+                    scanned.bodies
+                })
+            }
         };
         let (bodies, damage) = match scanned {
             Ok(bodies) => (bodies, None),

@@ -5,6 +5,7 @@
 //! does not grow with the price of a commit; and while a step does not come back, time does not pass for leases.
 
 use tenure_state::State;
+use tenure_state::bugs::{Bug, Bugs};
 use tenure_state::command::{Command, LeaseStep, Stamp, TakeOver};
 use tenure_state::ids::Nanos;
 
@@ -40,6 +41,7 @@ pub(crate) struct Steps {
     expiring_applied: u64,
     /// Something due was left by the last step's limit.
     more: bool,
+    bugs: Bugs,
 }
 
 /// An entry of this module's making.
@@ -61,12 +63,18 @@ impl Steps {
             expiring_proposed: 0,
             expiring_applied: 0,
             more: false,
+            bugs: Bugs::default(),
         }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn set_bugs(&mut self, bugs: Bugs) {
+        self.bugs = bugs;
     }
 
     /// A turn that comes more than the cap after the last one holds expiry back for one cap more.
     pub(crate) fn turn_begins(&mut self, now: Nanos) {
-        if now.saturating_sub(self.last_turn) > CAP {
+        if now.saturating_sub(self.last_turn) > CAP && !self.bugs.has(Bug::CountPause) {
             self.expiry_held_until = now + CAP;
         }
         self.last_turn = self.last_turn.max(now);
@@ -90,6 +98,7 @@ impl Steps {
             // Reads that wait for a step count on; they are asked anew anyway.
             expiring_proposed: self.expiring_proposed,
             expiring_applied: self.expiring_proposed,
+            bugs: self.bugs,
             ..Steps::new(now)
         };
     }
@@ -208,9 +217,14 @@ impl Steps {
     /// A take-over was applied: if it is this leadership's, the clock runs from here.
     pub(crate) fn taken_over(&mut self, term: u64, role_term: u64, replicated: Nanos, now: Nanos) {
         if term == role_term && self.take_over_proposed && self.clock.is_none() {
-            self.clock = Some(LeaseClock::resume(replicated, now));
+            self.activate(LeaseClock::resume(replicated, now));
             self.stamped = now;
         }
+    }
+
+    pub(crate) fn activate(&mut self, clock: LeaseClock) {
+        self.clock = Some(clock.with(self.bugs));
+        self.take_over_proposed = true;
     }
 
     /// When a turn is needed for leases. While any live the clock is read often enough that its cap bites only on
@@ -219,7 +233,8 @@ impl Steps {
         let clock = self.clock.as_ref()?;
         let company =
             if self.in_flight == 0 { renewals.queued_since().map(|since| since + COMPANY) } else { None };
-        let reading = (state.lease_count() > 0).then(|| clock.next_reading());
+        let wanted = state.lease_count() > 0 && !self.bugs.has(Bug::SlowWhenIdle);
+        let reading = wanted.then(|| clock.next_reading());
         let due = match state.next_lease_due() {
             Some(due) if self.in_flight == 0 => {
                 // The bound may be a little early: look again in a moment, not in a busy loop.

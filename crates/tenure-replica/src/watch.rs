@@ -22,6 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_state::State;
+use tenure_state::bugs::Bugs;
 use tenure_state::ids::{Nanos, Revision};
 use tenure_state::record::Event;
 
@@ -120,9 +121,15 @@ pub struct Hub {
     sent_bytes: u64,
     sent_events: u64,
     events_total: u64,
+    bugs: Bugs,
 }
 
 impl Hub {
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn set_bugs(&mut self, bugs: Bugs) {
+        self.bugs = bugs;
+    }
+
     pub fn new(config: WatchConfig) -> Hub {
         assert!(
             config.replay_limit > 0 && config.progress_interval > Nanos::ZERO,

@@ -9,6 +9,7 @@ use core::mem;
 use bytes::Bytes;
 
 use crate::applied::{Applied, Change, DeleteReply, Progress, PutReply, Reply, StepReply};
+use crate::bugs::Bug;
 use crate::command::{AlarmAction, Command, DeleteRange, Entry, Grant, LeaseStep, Put, TakeOver};
 use crate::ids::{LeaseId, Nanos};
 use crate::key::KeyRange;
@@ -188,8 +189,15 @@ impl State {
     fn begin_step(&mut self, step: &LeaseStep, draft: &mut Draft) -> Begun {
         let clock = step.stamp.clock;
         let mut rows = Vec::new();
+        let expire_first = self.bugs.has(Bug::ExpireById) && step.last;
+        let doomed = if expire_first { self.leases.next_due(clock).map(|(root, _)| root) } else { None };
         let renewed = self.leases.renew(&step.renew, clock, &mut rows);
-        draft.changes.extend(rows.into_iter().map(Change::Lease));
+        if !self.bugs.has(Bug::RenewalLostAtRestart) {
+            draft.changes.extend(rows.into_iter().map(Change::Lease));
+        }
+        if let Some(root) = doomed {
+            self.end_tree(root, draft);
+        }
         let mut reply = StepReply { renewed, ended: Vec::new(), more: false };
         let limit = step.limit as usize;
         let mut left = limit;
@@ -223,6 +231,9 @@ impl State {
         keys.sort_unstable();
         for key in keys {
             self.bury(key, draft);
+            if self.bugs.has(Bug::KeysInTwoRevisions) {
+                draft.next_revision();
+            }
         }
         draft.next_revision();
         draft.changes.extend(ended.iter().map(|lease| Change::LeaseGone(lease.id)));

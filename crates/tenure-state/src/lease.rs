@@ -25,6 +25,7 @@ use self::keys::Keys;
 use self::slab::Slab;
 use self::wheel::{Place, Wheel, tick};
 use crate::applied::{LeaseRow, Renewed};
+use crate::bugs::{Bug, Bugs};
 use crate::ids::{LeaseId, Nanos};
 use crate::refusal::Refusal;
 
@@ -54,6 +55,7 @@ pub struct LeaseTable {
     ready: BTreeMap<Due, u32>,
     /// What [`LeaseTable::load`] found wrong first.
     damage: Option<&'static str>,
+    bugs: Bugs,
 }
 
 /// A living lease. The fields of [`LeaseRow`], packed, and where it waits.
@@ -96,7 +98,13 @@ impl LeaseTable {
             wheel: Wheel::new(tick(clock)),
             ready: BTreeMap::new(),
             damage: None,
+            bugs: Bugs::default(),
         }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn set_bugs(&mut self, bugs: Bugs) {
+        self.bugs = bugs;
     }
 
     /// Puts a stored lease back (parents may come after their children; `finish_load` checks).
@@ -257,7 +265,9 @@ impl LeaseTable {
             let cap = self.cap(slot);
             let lease = self.slab.get_mut(slot);
             let span = lease.ttl.min(grace);
-            let extended = (self.clock + span).min(lease.base + span.saturating_mul(3)).min(cap);
+            let bounded_from =
+                if self.bugs.has(Bug::TakeOverWithoutBase) { lease.deadline } else { lease.base };
+            let extended = (self.clock + span).min(bounded_from + span.saturating_mul(3)).min(cap);
             if extended > lease.deadline {
                 lease.deadline = extended;
                 changed.push(lease.row());
@@ -431,7 +441,7 @@ impl LeaseTable {
     /// The deadline of the lease's parent, which it may not outlive.
     fn cap(&self, slot: u32) -> Nanos {
         let parent = self.slab.get(slot).parent;
-        if parent.is_none() {
+        if parent.is_none() || self.bugs.has(Bug::ChildNotCapped) {
             return Nanos::MAX;
         }
         self.find(parent).expect("a parent lives as long as its children").deadline

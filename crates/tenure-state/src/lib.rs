@@ -16,6 +16,7 @@ mod quota;
 mod write;
 
 pub mod applied;
+pub mod bugs;
 pub mod command;
 pub mod ids;
 pub mod key;
@@ -36,6 +37,7 @@ use bytes::Bytes;
 
 use crate::applied::{LeaseRow, Meta, RangeReply, TxnReply};
 use crate::apply::{Job, SLICE_MAX};
+use crate::bugs::Bugs;
 use crate::command::{Alarm, Range, Txn};
 use crate::ids::{LeaseId, MemberId, Nanos, Revision, RevisionAt};
 use crate::key::KeyRange;
@@ -54,6 +56,7 @@ pub struct State {
     /// The entry that is half applied, if one is.
     job: Option<Job>,
     slice_max: usize,
+    bugs: Bugs,
 }
 
 impl State {
@@ -66,7 +69,15 @@ impl State {
             alarms: BTreeSet::new(),
             job: None,
             slice_max: SLICE_MAX,
+            bugs: Bugs::default(),
         }
+    }
+
+    /// Puts a known bug back.
+    #[cfg(feature = "planted-bugs")]
+    pub fn set_bugs(&mut self, bugs: Bugs) {
+        self.bugs = bugs;
+        self.leases.set_bugs(bugs);
     }
 
     /// Sets how many keys an entry may delete before it takes another turn; 4,000 from the start. It only cuts

@@ -8,6 +8,7 @@ use alloc::string::{String, ToString};
 
 use crate::applied::{LeaseRow, Meta};
 use crate::apply::SLICE_MAX;
+use crate::bugs::Bugs;
 use crate::ids::{LeaseId, Revision, RevisionAt};
 use crate::lease::LeaseTable;
 use crate::mvcc::Mvcc;
@@ -57,7 +58,15 @@ impl Loader {
         }
         mvcc.finish_load()?;
         let alarms = meta.alarms.into_iter().collect();
-        Ok(State { applied: meta.applied, mvcc, leases, alarms, job: None, slice_max: SLICE_MAX })
+        Ok(State {
+            applied: meta.applied,
+            mvcc,
+            leases,
+            alarms,
+            job: None,
+            slice_max: SLICE_MAX,
+            bugs: Bugs::default(),
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use tenure_state::State;
+use tenure_state::bugs::Bug;
 use tenure_state::ids::{Nanos, Revision};
 
 use super::group::{GroupKey, Hit};
@@ -18,6 +19,11 @@ impl Hub {
         let compacted = state.compacted();
         for _ in 0..WATCHERS_PER_TURN {
             match self.behind.first().copied() {
+                Some((next, key)) if next < compacted && self.bugs.has(Bug::EventLostAtCompaction) => {
+                    self.behind.remove(&(next, key));
+                    self.behind.insert((compacted, key));
+                    self.watchers[key].next = compacted;
+                }
                 Some((next, key)) if next < compacted => {
                     let id = self.watchers[key].id;
                     self.end(key, WatchOutput::Compacted { id, compacted }, out);
@@ -125,6 +131,7 @@ impl Hub {
                 Some((due, key)) if due <= now => {
                     let watcher = &mut self.watchers[key];
                     let synced = matches!(watcher.place, Place::Synced(_)) && watcher.start <= self.revision;
+                    let synced = synced || self.bugs.has(Bug::NoteBeforeEvents);
                     if std::mem::replace(&mut watcher.quiet, true) && synced {
                         let note = WatchOutput::Progress { id: watcher.id, revision: self.revision };
                         out.push((watcher.stream, note));
