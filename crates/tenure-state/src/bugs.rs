@@ -30,7 +30,7 @@ pub enum Bug {
     KeysInTwoRevisions,
     /// L6: a child may outlive its parent.
     ChildNotCapped,
-    /// L17: the leader goes by the lease clock that it knows before it has applied its own take-over.
+    /// L1, L8, L17: the leader goes by the lease clock that it knows before it has applied its own take-over.
     ActiveBeforeTakeOver,
     /// L18: the lease clock counts a pause of the process, and expiry does not wait after it.
     CountPause,
