@@ -46,7 +46,7 @@ impl Clock {
 
 /// The least and the most H that passes while any allowed clock shows `span`.
 pub fn shortest(span: u64) -> u64 {
-    span - span / 1_000_000 * RHO_PPM - RHO_PPM
+    span.saturating_sub(span / 1_000_000 * RHO_PPM + RHO_PPM)
 }
 
 pub fn longest(span: u64) -> u64 {

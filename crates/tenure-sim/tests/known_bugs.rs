@@ -96,7 +96,7 @@ fn a_child_that_outlives_its_parent_is_seen() {
 
 #[test]
 fn a_leader_that_does_not_wait_for_its_take_over_is_seen() {
-    finds(Bug::ActiveBeforeTakeOver, 37, &["L1", "L2", "L8", "L17"]);
+    finds(Bug::ActiveBeforeTakeOver, 73, &["L1", "L2", "L8", "L17"]);
 }
 
 #[test]
