@@ -69,7 +69,7 @@ pub fn run(bench: &Bench, global: &Global, out: &mut Out) -> Result<()> {
         let all = measured?;
         anyhow::Ok(targets.iter().zip(all).map(|(target, figures)| report::server(target, figures)).collect())
     })?;
-    Document::new(command(), unix_s, servers, &shared.goal).print(shared, out)
+    Document::new(command(env::args()), unix_s, servers, &shared.goal).print(shared, out)
 }
 
 /// What shells say of a program that Ctrl-C ended.
@@ -106,7 +106,32 @@ fn run_number(unix_s: u64) -> u32 {
     (unix_s as u32).wrapping_mul(0x9e37_79b1) ^ std::process::id()
 }
 
-/// The command line, for whoever wants to run it again.
-fn command() -> String {
-    env::args().skip(1).collect::<Vec<_>>().join(" ")
+/// The workload with its options, for whoever wants to run it again; not where it ran, what it was to reach and where that was written.
+fn command(args: impl Iterator<Item = String>) -> String {
+    const LEFT_OUT: [&str; 6] = ["--endpoints", "--against", "--pid", "--against-pid", "--goal", "--json"];
+    let mut kept = Vec::new();
+    let mut args = args.skip(1);
+    while let Some(arg) = args.next() {
+        if LEFT_OUT.contains(&arg.as_str()) {
+            args.next();
+        } else if !LEFT_OUT
+            .iter()
+            .any(|name| arg.strip_prefix(name).is_some_and(|rest| rest.starts_with('=')))
+        {
+            kept.push(arg);
+        }
+    }
+    kept.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_kept_without_places_and_goals() {
+        let line = "tenure bench put --against :1 --keys 5 --json=/a/b --goal ops>=1 -o json --pid=7";
+        let kept = command(line.split(' ').map(str::to_owned));
+        assert_eq!(kept, "bench put --keys 5 -o json");
+    }
 }

@@ -219,9 +219,6 @@ pub struct Hold {
     /// Longest wait for the last lease to end
     #[arg(long, value_name = "TIME", default_value = "3m", value_parser = duration::parse)]
     pub wait: Duration,
-    /// Revoke the leases at the end instead of letting them run out
-    #[arg(long)]
-    pub revoke: bool,
 }
 
 /// Let leases with one key each run out, and see how late that is noticed

@@ -19,8 +19,9 @@ use super::{
 
 const IN_FLIGHT: u32 = 64;
 
-/// What memory is for once is there before anything is weighed: buffers of connections, first pages of heaps.
-const FIRST_KEYS: u64 = 1_000;
+/// At least so many keys before anything is weighed, or as many as are held: what memory is for once is there then, such as buffers of
+/// connections, the log's memory and the first pages of heaps.
+const FIRST_KEYS_MIN: u64 = 1_000;
 
 /// Time for a server to put its house in order before it is weighed.
 const REST: Duration = Duration::from_secs(3);
@@ -45,7 +46,8 @@ async fn weigh(target: &Target) -> Result<Usage> {
 async fn hold(bench: &args::Hold, target: &Rc<Target>, progress: &Rc<Progress>) -> Result<Figures> {
     let (name, leases) = (&target.name, u64::from(bench.leases));
     progress.say(format!("{name}: write {leases} keys without leases"));
-    fill(target, progress, &Call::PutPlain { from: leases }, 0, FIRST_KEYS, IN_FLIGHT).await?;
+    fill(target, progress, &Call::PutPlain { from: leases }, 0, leases.max(FIRST_KEYS_MIN), IN_FLIGHT)
+        .await?;
     let empty = weigh(target).await?;
     fill(target, progress, &Call::PutPlain { from: 0 }, 0, leases, IN_FLIGHT).await?;
     let keys_alone = weigh(target).await?;
@@ -88,11 +90,6 @@ async fn hold(bench: &args::Hold, target: &Rc<Target>, progress: &Rc<Progress>) 
     }
 
     keeper.stop().await?;
-    if bench.revoke {
-        progress.say(format!("{name}: revoke the leases"));
-        fill(target, progress, &Call::Revoke, 0, leases, IN_FLIGHT).await?;
-        return Ok(figures);
-    }
     progress.say(format!("{name}: wait for {leases} leases to end"));
     let (before, begun, ended) = (target.usage()?, clock::now_ns(), keeper.ended());
     keeper.wait_for_ends(keeper.ttl() + bench.wait).await?;
