@@ -12,6 +12,7 @@ const LONGER: &[(&str, usize)] = &[];
 /// Who may name a clock, and what for. The `clock.rs` of client and server are for leases; all others measure, wait or show, and decide
 /// nothing about a lease by it.
 const CLOCKS: &[(&str, &str)] = &[
+    ("crates/tenure-sim/src/main/clock.rs", "how long the simulator has run"),
     ("crates/tenure/src/bench/clock.rs", "how long a server took to answer"),
     ("crates/tenure-client/src/channel.rs", "how long an endpoint that failed is left alone"),
     ("crates/tenure-client/src/clock.rs", "the time that a holder counts its lease by"),
