@@ -13,15 +13,18 @@ use crate::effect::{HardState, LogEntry, Membership};
 use crate::row::{self, Head, Row, RowError, RowKey};
 use crate::wal::{self, Body, Header, HeaderError, Origin, Restart, Settings, Tail};
 
+/// What to do about a directory that no server starts on; ends an error's text.
+pub const WAY_OUT: &str = "No server starts on this directory, because what was acknowledged may be missing from it. Keep it as it is: \
+    `tenure check DIR` lists all damage, and `tenure export DIR --out FILE` saves what is readable, to be written by a client \
+    to a server with a new directory. A copy of the directory from before the damage works too, but is as old as it is";
+
 /// Why a directory is refused. Says where, what, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RecoverError {
-    #[error(
-        "{file} is damaged at offset {offset}: {what}. This member does not start, because it would vote without \
-         what it promised to keep. In a cluster, remove this member, and add it again with an empty directory; \
-         otherwise restore a backup. `tenure check` lists all damage, `tenure export` saves what is readable"
-    )]
+    #[error("{file} is damaged at offset {offset}: {what}. {WAY_OUT}")]
     Damaged { file: String, offset: u64, what: String },
+    #[error("{file} is missing: {what}. {WAY_OUT}")]
+    Missing { file: String, what: String },
     #[error(
         "{file} is in format {found}, but this build of Tenure reads formats up to {known}: start the newer build \
          that wrote it"
@@ -34,6 +37,9 @@ pub enum RecoverError {
     )]
     Foreign { file: String, found: Origin, expected: Origin },
 }
+
+/// As damage reports name it.
+pub const CHECKPOINT_FILE: &str = "checkpoint/data.mdb";
 
 /// Where something was read.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +88,8 @@ impl Recovered {
 /// Takes the rows of a checkpoint, in the order of their keys.
 pub struct RowReader {
     origin: Origin,
+    /// Where the row is that says how many there should be.
+    head_at: u64,
     seen: u64,
     previous: Option<RowKey>,
     head: Option<Head>,
@@ -98,7 +106,7 @@ pub struct Loaded {
 
 impl RowReader {
     pub fn new(origin: Origin) -> RowReader {
-        RowReader { origin, seen: 0, previous: None, head: None, membership: None, loader: None }
+        RowReader { origin, head_at: 0, seen: 0, previous: None, head: None, membership: None, loader: None }
     }
 
     /// How many rows there should be, once the row that says so was read.
@@ -122,6 +130,7 @@ impl RowReader {
             Row::Format { .. } => {}
             Row::Head(head) => {
                 self.loader = Some(State::load(head.meta.clone()));
+                self.head_at = place.offset;
                 self.head = Some(head);
             }
             Row::Membership(membership) => self.membership = Some(membership),
@@ -139,7 +148,7 @@ impl RowReader {
 
     /// No rows at all are the state before the first checkpoint.
     pub fn finish(self, file: &str) -> Result<Loaded, RecoverError> {
-        let place = Place { file, offset: 0 };
+        let place = Place { file, offset: self.head_at };
         if self.seen == 0 {
             let membership = Membership::default();
             return Ok(Loaded { state: State::new(), applied_term: 0, membership });
@@ -165,7 +174,7 @@ pub fn read_row(place: Place<'_>, key: &[u8], value: &[u8]) -> Result<Row, Recov
             RecoverError::NewerFormat { file: place.file.to_owned(), found, known: row::FORMAT }
         }
         other => match RowKey::decode(key) {
-            Ok(key) => place.damaged(format!("{other} ({key:?})")),
+            Ok(key) => place.damaged(format!("{other} ({key})")),
             Err(_) => place.damaged(other.to_string()),
         },
     })
@@ -195,8 +204,14 @@ pub fn plan(origin: Origin, floor: u64, mut files: Vec<SegmentFile>) -> Result<V
     files.sort_by_key(|file| file.number);
     let newest = files.last().map_or(0, |file| file.number);
     if newest < floor {
-        let what = format!("log segment {floor} does not exist: the newest one is {newest}");
-        return Err(Place { file: "log", offset: 0 }.damaged(what));
+        let what = match newest {
+            0 => "the last start began the log with it, and there is no segment at all".to_owned(),
+            _ => format!(
+                "the last start began the log with it, and the newest one there is {}",
+                segment_file(newest)
+            ),
+        };
+        return Err(RecoverError::Missing { file: segment_file(floor), what });
     }
     let mut planned: Vec<Segment> = Vec::new();
     for SegmentFile { file, number, head } in files.into_iter().rev() {
@@ -222,6 +237,11 @@ pub fn plan(origin: Origin, floor: u64, mut files: Vec<SegmentFile>) -> Result<V
     }
     planned.reverse();
     Ok(planned)
+}
+
+/// The name of a segment, as damage reports name it.
+pub fn segment_file(number: u64) -> String {
+    format!("log/{number:016}.wal")
 }
 
 fn read_header(file: &str, head: &[u8]) -> Result<Header, RecoverError> {
@@ -287,12 +307,7 @@ impl LogReader {
             return Err(place(0).damaged("the header changed while it was read"));
         }
         if self.last.is_none() && header.first_index > self.applied + 1 {
-            let what = format!(
-                "the log begins with entry {}, but the checkpoint ends at {}: a segment before this one or a newer \
-                 checkpoint is missing",
-                header.first_index, self.applied
-            );
-            return Err(place(0).damaged(what));
+            return Err(self.gap(segment));
         }
         self.last.get_or_insert(header.first_index.saturating_sub(1));
         let scanned = match end {
@@ -328,6 +343,36 @@ impl LogReader {
         }
         self.last_segment = header.number;
         Ok(())
+    }
+
+    /// Why there is nothing between the checkpoint and the log.
+    fn gap(&self, segment: &Segment) -> RecoverError {
+        let Segment { file, header, .. } = segment;
+        let behind = format!("{file} begins with entry {}", header.first_index);
+        if !header.restart {
+            let segment = segment_file(header.number - 1);
+            let file = match self.applied {
+                // Without a checkpoint the log would have to begin with its first entry.
+                0 => format!("{CHECKPOINT_FILE} or {segment}"),
+                _ => segment,
+            };
+            return RecoverError::Missing {
+                file,
+                what: format!("{behind}, and the checkpoint ends at {}", self.applied),
+            };
+        }
+        // A log is begun behind a checkpoint that was durable, so it is the checkpoint that is not what it was.
+        let file = CHECKPOINT_FILE.to_owned();
+        match self.applied {
+            0 => RecoverError::Missing {
+                file,
+                what: format!("{behind}, and those before it were in the checkpoint"),
+            },
+            applied => {
+                let what = format!("{behind}, but this checkpoint ends at {applied}: it is an older one");
+                RecoverError::Damaged { file, offset: 0, what }
+            }
+        }
     }
 
     fn entry(&mut self, place: Place<'_>, entry: LogEntry) -> Result<(), RecoverError> {

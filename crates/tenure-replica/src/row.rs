@@ -8,6 +8,8 @@
 //! Rows go by revision or lease id, never by a user's key, so a key takes 13 bytes at most. The kinds sort in the
 //! order in which a reader needs them: whose rows these are and in which format, then as of when, then the rest.
 
+use std::fmt;
+
 use bytes::Bytes;
 use tenure_state::applied::{Change, LeaseRow, Meta};
 use tenure_state::command::Alarm;
@@ -31,6 +33,19 @@ pub enum RowKey {
     Membership,
     Record(RevisionAt),
     Lease(LeaseId),
+}
+
+/// For people who read what is damaged.
+impl fmt::Display for RowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RowKey::Format => f.write_str("the row that names the format"),
+            RowKey::Head => f.write_str("the row that says as of when the others are"),
+            RowKey::Membership => f.write_str("the row that names the members"),
+            RowKey::Record(at) => write!(f, "change {} of revision {}", at.sub, at.main.0),
+            RowKey::Lease(id) => write!(f, "lease {id}"),
+        }
+    }
 }
 
 /// The bytes of a key; they are few, so they need no allocation.

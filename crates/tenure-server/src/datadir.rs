@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! DIR/LOCK          locked while a process uses the directory; holds its pid
-//! DIR/identity      whose directory this is, how often it was started; text, replaced as a whole
+//! DIR/identity      whose directory this is, how often it was started; text, replaced as a whole, and written before
+//!                   anything is put into the directories below
 //! DIR/log/          segments of the write-ahead log (`0000000000000007.wal`) and spare files for it
 //! DIR/checkpoint/   the ordered store
 //! DIR/ballast       zeros, given up when the disk is full
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use tenure_replica::checksum::crc32c;
+use tenure_replica::recover::WAY_OUT;
 use tenure_replica::wal::Origin;
 use thiserror::Error;
 
@@ -41,6 +43,10 @@ pub enum DirError {
     Etcd { path: PathBuf },
     #[error("{} is not empty and not a data directory of Tenure (there is `{found}`): give an empty one", path.display())]
     Foreign { path: PathBuf, found: String },
+    #[error("{} is not a directory: give --data-dir one, or a path where one can be made", path.display())]
+    NotADirectory { path: PathBuf },
+    #[error("{} must be writable by user {user}, as whom this process runs: {error}", path.display())]
+    NotWritable { path: PathBuf, user: u32, error: io::Error },
     #[error("{} belongs to user {owner}, but this process runs as user {user}: `chown -R {user}` it", path.display())]
     Owner { path: PathBuf, owner: u32, user: u32 },
     #[error(
@@ -51,8 +57,10 @@ pub enum DirError {
     Mode { path: PathBuf, mode: u32, right: u32 },
     #[error("{} was written by a newer Tenure, in format {found}; this build reads formats up to {FORMAT}", path.display())]
     NewerFormat { path: PathBuf, found: u32 },
-    #[error("{} is damaged: {what}. Restore it from a copy, or start this member anew with an empty directory", path.display())]
+    #[error("{} is damaged: {what}. {IDENTITY_MATTERS} {WAY_OUT}", path.display())]
     DamagedIdentity { path: PathBuf, what: &'static str },
+    #[error("{} is missing, but `{found}` is there. {IDENTITY_MATTERS} {WAY_OUT}", path.display())]
+    MissingIdentity { path: PathBuf, found: String },
     #[error("{} does not exist or is not a data directory of Tenure", path.display())]
     Missing { path: PathBuf },
 }
@@ -60,13 +68,23 @@ pub enum DirError {
 impl DirError {
     /// Whether the data is damaged, as against not reachable or not ours.
     pub fn is_damage(&self) -> bool {
-        matches!(self, DirError::DamagedIdentity { .. })
+        matches!(self, DirError::DamagedIdentity { .. } | DirError::MissingIdentity { .. })
     }
 }
 
+/// Why an old or guessed identity will not do.
+const IDENTITY_MATTERS: &str =
+    "It says whose data this is and how often it was started, a number that must never go back.";
+
 fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> DirError {
     let path = path.to_owned();
-    move |error| DirError::Io { path, what, error }
+    move |error| match error.kind() {
+        io::ErrorKind::NotADirectory => DirError::NotADirectory { path },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            DirError::NotWritable { path, user: rustix::process::geteuid().as_raw(), error }
+        }
+        _ => DirError::Io { path, what, error },
+    }
 }
 
 /// Whose directory this is.
@@ -91,7 +109,7 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens the directory, and makes it one of `fresh` if it does not exist or is empty.
+    /// Opens the directory; one that does not exist or is empty becomes one of `fresh` with [`DataDir::claim`].
     pub fn open(root: &Path, fresh: Origin) -> Result<DataDir, DirError> {
         create_dir(root)?;
         let mode = check_owner(root)?;
@@ -108,7 +126,10 @@ impl DataDir {
         let identity = if path.try_exists().map_err(io_error(&path, "cannot look for it"))? {
             read_identity(&path)?
         } else {
-            // A start that was interrupted before this line left nothing but empty directories.
+            // A start that was interrupted before it wrote one left nothing but empty directories.
+            if let Some(found) = remains(root)? {
+                return Err(DirError::MissingIdentity { path, found });
+            }
             DirIdentity { origin: fresh, boot: 0, segment: 0 }
         };
         let dir = DataDir { root: root.to_owned(), identity, _lock: lock };
@@ -118,23 +139,43 @@ impl DataDir {
             check_mode(&sub, mode, 0o700)?;
         }
         sync_dir(root).map_err(io_error(root, "cannot sync"))?;
-        if identity.boot == 0 {
-            dir.write_identity()?;
-        }
         Ok(dir)
     }
 
-    /// Opens an existing directory to look at it, changing nothing. Whoever uses it is refused the same way.
-    pub fn open_read_only(root: &Path) -> Result<DataDir, DirError> {
+    /// Makes a new directory that of its first owner. To be called before anything is put into it.
+    pub(crate) fn claim(&self) -> Result<(), DirError> {
+        if self.identity.boot == 0 { self.write_identity() } else { Ok(()) }
+    }
+
+    /// Opens an existing directory to look at it, changing nothing. Whoever uses it is refused the same way. Of a
+    /// directory whose identity cannot be read, `guess` says from its path whose files are in it, and the damage
+    /// comes along.
+    pub fn open_read_only(
+        root: &Path,
+        guess: impl FnOnce(&Path) -> Option<Origin>,
+    ) -> Result<(DataDir, Option<DirError>), DirError> {
         let path = root.join("identity");
-        if !path.is_file() {
+        let is_there = path.is_file();
+        let found = if is_there || !root.is_dir() { None } else { remains(root)? };
+        if !is_there && found.is_none() {
             return Err(match root.is_dir().then(|| classify(root)) {
                 Some(Err(error)) => error,
                 _ => DirError::Missing { path: root.to_owned() },
             });
         }
         let lock = lock(root)?;
-        Ok(DataDir { root: root.to_owned(), identity: read_identity(&path)?, _lock: lock })
+        let read = match found {
+            Some(found) => Err(DirError::MissingIdentity { path, found }),
+            None => read_identity(&path),
+        };
+        let (identity, damage) = match read {
+            Ok(identity) => (identity, None),
+            Err(error) => match guess(root).filter(|_| error.is_damage()) {
+                Some(origin) => (DirIdentity { origin, boot: 0, segment: 0 }, Some(error)),
+                None => return Err(error),
+            },
+        };
+        Ok((DataDir { root: root.to_owned(), identity, _lock: lock }, damage))
     }
 
     /// Notes a start: from now on this is another life of the member, and its log begins with `segment`.
@@ -196,6 +237,25 @@ fn classify(root: &Path) -> Result<bool, DirError> {
     }
 }
 
+/// Something of an earlier life of the directory, if there is any.
+fn remains(root: &Path) -> Result<Option<String>, DirError> {
+    for sub in ["log", "checkpoint"] {
+        let path = root.join(sub);
+        let entries = match fs::read_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(io_error(&path, "cannot list"))?,
+        };
+        for entry in entries {
+            let name =
+                entry.map_err(io_error(&path, "cannot list"))?.file_name().to_string_lossy().into_owned();
+            if name != "lost+found" {
+                return Ok(Some(format!("{sub}/{name}")));
+            }
+        }
+    }
+    Ok(None)
+}
+
 fn check_owner(path: &Path) -> Result<u32, DirError> {
     let meta = fs::metadata(path).map_err(io_error(path, "cannot look at"))?;
     let user = rustix::process::geteuid().as_raw();
@@ -213,6 +273,9 @@ fn check_mode(path: &Path, mode: u32, right: u32) -> Result<(), DirError> {
 }
 
 fn create_dir(path: &Path) -> Result<(), DirError> {
+    if path.metadata().is_ok_and(|meta| !meta.is_dir()) {
+        return Err(DirError::NotADirectory { path: path.to_owned() });
+    }
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -224,7 +287,7 @@ fn lock(root: &Path) -> Result<File, DirError> {
     let path = root.join("LOCK");
     let mut file = private(OpenOptions::new().read(true).write(true).create(true))
         .open(&path)
-        .map_err(io_error(&path, "cannot open"))?;
+        .map_err(io_error(root, "cannot open LOCK in it"))?;
     // A process that is just ending, or a child between fork and exec, holds it for a moment longer.
     let mut attempts_left = 20;
     let locked = loop {

@@ -14,6 +14,7 @@ use rustc_hash::FxHasher;
 use tenure_replica::effect::{Answer, Failure, Header, WatchOutput};
 use tenure_replica::input::{StreamId, Ticket, WatchInput};
 use tenure_replica::{Effect, Input, Replica};
+use tenure_state::command::Alarm;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Monotonic;
@@ -36,6 +37,10 @@ pub(crate) struct Driver {
     pub(crate) metrics: Arc<Metrics>,
     /// A turn that applied something and took longer is logged.
     pub(crate) warning_apply: Duration,
+    /// 0: no limit.
+    pub(crate) quota_bytes: u64,
+    /// Whether the alarm NOSPACE is on, as was last said.
+    pub(crate) is_out_of_space: bool,
 }
 
 struct Running {
@@ -100,7 +105,31 @@ impl Running {
         self.driver.storage.stop();
     }
 
-    fn measure(&self, turn: Duration, applied: u64) {
+    /// Says it once when the alarm goes on, and once when it goes off.
+    fn tell_of_space(&mut self) {
+        let state = self.driver.replica.state();
+        let is_out = state.has_alarm(Alarm::NoSpace);
+        if std::mem::replace(&mut self.driver.is_out_of_space, is_out) == is_out {
+            return;
+        }
+        let (quota_bytes, logical_bytes) = (self.driver.quota_bytes, state.stats().logical_bytes);
+        if is_out {
+            tracing::warn!(
+                quota_bytes,
+                logical_bytes,
+                "the alarm NOSPACE is on: writes that need space are refused. To recover, delete keys or raise \
+                 --quota-backend-bytes, compact, and then `etcdctl alarm disarm`; a full disk ends its alarm itself"
+            );
+        } else {
+            tracing::warn!(
+                quota_bytes,
+                logical_bytes,
+                "the alarm NOSPACE is off: all writes are taken again"
+            );
+        }
+    }
+
+    fn measure(&mut self, turn: Duration, applied: u64) {
         let metrics = &self.driver.metrics;
         metrics.loop_turn.observe(turn.as_secs_f64());
         if applied == 0 {
@@ -111,6 +140,7 @@ impl Running {
             metrics.slow_applies.inc();
             tracing::warn!(entries = applied, took = ?turn, "applying what was committed took long");
         }
+        self.tell_of_space();
     }
 
     /// Waits until something comes or the replica wants a turn, then takes what else is there.

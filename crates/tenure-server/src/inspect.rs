@@ -4,16 +4,16 @@
 //! when a member starts on it. Export takes what is readable from a directory that is refused.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use bytes::Bytes;
 use serde::Serialize;
 use tenure_replica::effect::{EntryKind, LogEntry};
 use tenure_replica::entry::Proposal;
-use tenure_replica::recover::{self, LogReader, Place, RecoverError, RowReader, read_row};
+use tenure_replica::recover::{self, CHECKPOINT_FILE, LogReader, Place, RecoverError, RowReader, read_row};
 use tenure_replica::row::Row;
-use tenure_replica::wal;
+use tenure_replica::wal::{self, HEADER_BYTES, Header, Origin};
 use tenure_state::State;
 use tenure_state::applied::{LeaseRow, Progress};
 use tenure_state::command::{Command, Entry};
@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::datadir::{DataDir, DirError};
 use crate::disk;
-use crate::storage::{CHECKPOINT_FILE, load_rows, segment_files};
+use crate::storage::{load_rows, segment_files};
 use crate::store;
 use crate::store::pages::{Met, walk};
 
@@ -56,7 +56,7 @@ impl InspectError {
 pub struct Report {
     pub cluster: String,
     pub member: String,
-    /// How often the member was started on it.
+    /// How often the member was started on it; 0 if that is not known.
     pub boot: u64,
     pub checkpoint: CheckpointReport,
     pub log: LogReport,
@@ -79,8 +79,10 @@ pub struct LogReport {
     pub last_index: u64,
     /// Where the last segment ends.
     pub end: u64,
-    /// Records of a torn write that were cut: never acknowledged, no damage.
+    /// Records of a torn write that were cut: never acknowledged, unless the disk is damaged there.
     pub torn: u64,
+    /// What they take, about.
+    pub torn_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -98,6 +100,9 @@ impl Report {
     fn find(&mut self, error: RecoverError) {
         let finding = match error {
             RecoverError::Damaged { file, offset, what } => Finding { file, offset, what },
+            RecoverError::Missing { file, what } => {
+                Finding { file, offset: 0, what: format!("the file is missing: {what}") }
+            }
             RecoverError::NewerFormat { ref file, .. } | RecoverError::Foreign { ref file, .. } => {
                 Finding { file: file.clone(), offset: 0, what: error.to_string() }
             }
@@ -110,7 +115,7 @@ impl Report {
 
 /// Verifies everything in a directory.
 pub fn check(root: &Path) -> Result<Report, InspectError> {
-    let dir = DataDir::open_read_only(root)?;
+    let (dir, damage) = DataDir::open_read_only(root, guess_origin)?;
     let origin = dir.identity.origin;
     let mut report = Report {
         cluster: format!("{:x}", origin.cluster),
@@ -118,15 +123,49 @@ pub fn check(root: &Path) -> Result<Report, InspectError> {
         boot: dir.identity.boot,
         ..Report::default()
     };
+    if let Some(damage) = damage {
+        let what = match damage {
+            DirError::MissingIdentity { .. } => "the file is missing",
+            DirError::DamagedIdentity { what, .. } => what,
+            other => return Err(other.into()),
+        };
+        report.findings.push(Finding { file: "identity".to_owned(), offset: 0, what: what.to_owned() });
+    }
     let behind = check_rows(&dir, &mut report)?;
     check_log(&dir, behind, &mut report)?;
     Ok(report)
 }
 
-/// Returns index and term that the log goes on from.
-fn check_rows(dir: &DataDir, report: &mut Report) -> io::Result<(u64, u64)> {
+/// Whose files are in a directory that does not say it: its log does, or else its checkpoint.
+fn guess_origin(root: &Path) -> Option<Origin> {
+    let mut segments = disk::list_segments(&root.join("log")).unwrap_or_default();
+    segments.sort();
+    let of_segment = |path: &Path| {
+        let mut head = Vec::new();
+        std::fs::File::open(path).ok()?.take(HEADER_BYTES).read_to_end(&mut head).ok()?;
+        Some(Header::decode(&head).ok()?.origin)
+    };
+    if let Some(origin) = segments.iter().rev().find_map(|(_, path)| of_segment(path)) {
+        return Some(origin);
+    }
+    let mut found = None;
+    let walked = walk::<io::Error>(&root.join(CHECKPOINT_FILE), |met| {
+        if let Met::Row { offset, key, value } = met
+            && let Ok(Row::Format { origin, .. }) =
+                read_row(Place { file: CHECKPOINT_FILE, offset }, key, value)
+        {
+            found = Some(origin);
+        }
+        Ok(())
+    });
+    found.filter(|_| walked.is_ok())
+}
+
+/// Returns index and term that the log goes on from; `None` where the checkpoint does not say it any more.
+fn check_rows(dir: &DataDir, report: &mut Report) -> io::Result<Option<(u64, u64)>> {
     let path = dir.checkpoint().join(store::FILE);
-    let mut behind = (0, 0);
+    let findings = report.findings.len();
+    let mut behind = None;
     let mut rows = RowReader::new(dir.identity.origin);
     if path.try_exists()? {
         walk::<io::Error>(&path, |met| {
@@ -140,7 +179,7 @@ fn check_rows(dir: &DataDir, report: &mut Report) -> io::Result<(u64, u64)> {
                     if let Err(error) = rows.row(place, key, value) {
                         report.find(error);
                     } else if let Ok(Row::Head(head)) = read_row(place, key, value) {
-                        behind = (head.meta.applied, head.term);
+                        behind = Some((head.meta.applied, head.term));
                         report.checkpoint.applied = head.meta.applied;
                         report.checkpoint.revision = head.meta.revision.0;
                     }
@@ -150,15 +189,16 @@ fn check_rows(dir: &DataDir, report: &mut Report) -> io::Result<(u64, u64)> {
         })?;
     }
     // What rows say together means something only if each of them is sound.
-    if report.findings.is_empty()
+    if report.findings.len() == findings
         && let Err(error) = rows.finish(CHECKPOINT_FILE)
     {
         report.find(error);
     }
-    Ok(behind)
+    // Without a head and without damage there was no checkpoint yet.
+    Ok(behind.or((report.findings.len() == findings).then_some((0, 0))))
 }
 
-fn check_log(dir: &DataDir, behind: (u64, u64), report: &mut Report) -> io::Result<()> {
+fn check_log(dir: &DataDir, behind: Option<(u64, u64)>, report: &mut Report) -> io::Result<()> {
     let segments = match recover::plan(dir.identity.origin, dir.identity.segment, segment_files(dir)?) {
         Ok(segments) => segments,
         Err(error) => {
@@ -166,8 +206,9 @@ fn check_log(dir: &DataDir, behind: (u64, u64), report: &mut Report) -> io::Resu
             return Ok(());
         }
     };
+    let mut sound = behind.is_some();
+    let behind = behind.unwrap_or_default();
     let mut log = LogReader::new(behind.0, behind.1);
-    let mut sound = true;
     for segment in &segments {
         let bytes = std::fs::read(disk::segment_path(&dir.log(), segment.header.number))?;
         report.log.segments += 1;
@@ -197,7 +238,8 @@ fn check_log(dir: &DataDir, behind: (u64, u64), report: &mut Report) -> io::Resu
             report.log.entries = log.entries.len() as u64;
             report.log.last_index = log.entries.last().map_or(behind.0, |entry| entry.index);
             report.log.end = log.tail.end;
-            report.log.torn = log.tail.cut as u64;
+            report.log.torn = log.tail.cut as u64 + u64::from(log.tail.torn_bytes > 0);
+            report.log.torn_bytes = log.tail.torn_bytes;
         }
         Err(error) => report.find(error),
     }
@@ -216,13 +258,13 @@ pub struct Exported {
 /// Writes the living keys and leases as JSON, one object a line, bytes in base64. What cannot be read is left out:
 /// of a damaged checkpoint those rows and the log behind it, of a damaged log what follows the damage.
 pub fn export(root: &Path, out: &mut dyn Write) -> Result<Exported, InspectError> {
-    let dir = DataDir::open_read_only(root)?;
+    let (dir, damage) = DataDir::open_read_only(root, guess_origin)?;
     let (contents, is_complete) = match load_rows(&dir, &mut |_| {}) {
         Ok(loaded) => {
             let mut log = LogReader::new(loaded.state.meta().applied, loaded.applied_term);
             let is_complete = read_log(&dir, &mut log)?;
             let mut state = loaded.state;
-            let is_complete = apply(&mut state, log.readable()) && is_complete;
+            let is_complete = apply(&mut state, log.readable()) && is_complete && damage.is_none();
             (of_state(&state), is_complete)
         }
         Err(_) => (of_rows(&dir)?, false),

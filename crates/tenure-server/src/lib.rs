@@ -26,4 +26,4 @@ pub use config::Config;
 pub use handle::Handle;
 pub use identity::Identity;
 pub use metrics::Metrics;
-pub use server::{OtherMember, Server};
+pub use server::Server;

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tenure_replica::Replica;
-use tenure_replica::effect::Membership;
+use tenure_replica::effect::{Answer, Membership, Status};
 use tenure_replica::input::{Consistency, Read};
 use tenure_replica::wal::Origin;
 use tenure_replica::watch::WatchConfig;
 use tenure_state::ids::Nanos;
-use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::clock::Monotonic;
@@ -35,18 +34,6 @@ const SIZES_EVERY: Duration = Duration::from_secs(1);
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 /// A loop that is broken must not keep a stop waiting for ever.
 const FIRST_LEADER_MAX: Duration = Duration::from_secs(30);
-
-/// A directory that is another member's.
-#[derive(Debug, Error)]
-#[error(
-    "the data directory belongs to member {found:x} of cluster {cluster:x}, but these flags describe member {expected:x}: \
-     give the advertised peer URLs and the cluster token that it was made with, or another --data-dir"
-)]
-pub struct OtherMember {
-    found: u64,
-    cluster: u64,
-    expected: u64,
-}
 
 /// A server that serves until it is stopped.
 pub struct Server {
@@ -83,6 +70,8 @@ impl Server {
             inbox,
             metrics: Arc::clone(&metrics),
             warning_apply: config.warning_apply,
+            quota_bytes: config.quota_bytes,
+            is_out_of_space: false,
         };
         let loop_thread = driver.spawn().context("the thread of the replica cannot be started")?;
 
@@ -109,11 +98,13 @@ impl Server {
             started: Instant::now(),
         });
         let sizes = show_sizes(storage, Arc::clone(&metrics));
+        let served = wait_to_serve(&handle)?;
         let background = background(handle, config.auto_compaction, sizes, stopped)?;
         let everything = Front::new(edge::routes(context), None, Arc::clone(&http));
         let serving = bound.serve(config, metrics, everything, Front::metrics_only(http))?;
         for url in &client_urls {
-            tracing::info!(%url, "ready to serve client requests");
+            let (revision, leases) = (served.revision.0, served.stats.leases);
+            tracing::info!(%url, revision, leases, "ready to serve client requests");
         }
         Ok(Server { to_loop, stopping, loop_thread, serving, background, client_urls, metrics_urls })
     }
@@ -164,24 +155,38 @@ fn open(
         timings(metrics),
         &mut |progress| announcer.at(progress),
     )?;
-    let found = storage.identity();
-    if found.origin != origin {
-        let Origin { cluster, member } = found.origin;
-        return Err(OtherMember { found: member, cluster, expected: origin.member }.into());
-    }
     let first = Membership { voters: vec![identity.member.0], ..Membership::default() };
     let start = recovered.into_start(first);
     tracing::info!(
-        revision = start.state.revision().0,
-        leases = start.state.lease_count(),
-        entries = start.entries.len(),
+        checkpoint_revision = start.state.revision().0,
+        checkpoint_leases = start.state.lease_count(),
+        entries_to_replay = start.entries.len(),
         "opened {}",
         config.data_dir.display()
     );
-    Ok((start, storage, found.boot))
+    let boot = storage.identity().boot;
+    Ok((start, storage, boot))
 }
 
-/// Waits for the first leader, then compacts by the rule until the server stops.
+/// Waits for the first leader: who asks before there is one waits for it, so nothing is served before this returns.
+fn wait_to_serve(handle: &Handle) -> anyhow::Result<Box<Status>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    runtime.block_on(async {
+        // One after the other: all that was committed is applied when the first one is answered.
+        let ready = async {
+            handle.read(Read::Barrier, Consistency::Linearizable).await?;
+            handle.read(Read::Status, Consistency::Serializable).await
+        };
+        match tokio::time::timeout(FIRST_LEADER_MAX, ready).await {
+            Ok(Ok((_, Answer::Status(status)))) => Ok(status),
+            Ok(Ok((_, other))) => unreachable!("a status is answered by a status, not by {other:?}"),
+            Ok(Err(failure)) => Err(anyhow::anyhow!("the member does not get to serve: {failure}")),
+            Err(_) => Err(anyhow::anyhow!("the member does not get to serve: its disk does not answer")),
+        }
+    })
+}
+
+/// Compacts by the rule until the server stops.
 fn background(
     handle: Handle,
     rule: Option<AutoCompaction>,
@@ -189,15 +194,6 @@ fn background(
     mut stopping: watch::Receiver<bool>,
 ) -> anyhow::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    // Who asks before there is a leader waits for it, so nothing is served before this returns.
-    runtime.block_on(async {
-        let barrier = handle.read(Read::Barrier, Consistency::Linearizable);
-        match tokio::time::timeout(FIRST_LEADER_MAX, barrier).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(failure)) => Err(anyhow::anyhow!("the member does not get to serve: {failure}")),
-            Err(_) => Err(anyhow::anyhow!("the member does not get to serve: its disk does not answer")),
-        }
-    })?;
     let run = move || {
         runtime.block_on(async {
             let compactor = async {

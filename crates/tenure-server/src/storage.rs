@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use tenure_replica::Input;
 use tenure_replica::effect::{Append, Checkpoint};
 use tenure_replica::recover::{
-    self, Loaded, Log as LogRead, LogReader, Place, RecoverError, Recovered, RowReader, SegmentFile,
+    self, CHECKPOINT_FILE, Loaded, Log as LogRead, LogReader, Place, RecoverError, Recovered, RowReader,
+    SegmentFile,
 };
 use tenure_replica::wal::{HEADER_BYTES, Origin, Settings};
 use thiserror::Error;
@@ -26,9 +27,6 @@ use crate::store::{self, Store, StoreError};
 
 /// Where completions go: to the loop that owns the replica.
 pub type Tell = Arc<dyn Fn(Input) + Send + Sync>;
-
-/// As damage reports name it.
-pub(crate) const CHECKPOINT_FILE: &str = "checkpoint/data.mdb";
 
 /// Called once, when what was asked for is done.
 pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
@@ -125,6 +123,12 @@ pub enum Phase {
 pub enum OpenError {
     #[error(transparent)]
     Dir(#[from] DirError),
+    #[error(
+        "the data directory belongs to member {:x} of cluster {:x}, but these flags describe member {:x} of cluster \
+         {:x}: give the advertised peer URLs and the cluster token that it was made with, or another --data-dir",
+        found.member, found.cluster, expected.member, expected.cluster
+    )]
+    OtherMember { found: Origin, expected: Origin },
     #[error("{}: {error}", root.display())]
     Recover { root: PathBuf, error: RecoverError },
     #[error(transparent)]
@@ -139,7 +143,7 @@ impl OpenError {
         match self {
             OpenError::Dir(error) => error.is_damage(),
             OpenError::Recover { error, .. } => !matches!(error, RecoverError::NewerFormat { .. }),
-            OpenError::Store(_) | OpenError::Io { .. } => false,
+            OpenError::OtherMember { .. } | OpenError::Store(_) | OpenError::Io { .. } => false,
         }
     }
 }
@@ -173,21 +177,25 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens the directory of a member and brings back what it holds. `fresh` is whose it becomes if it is new;
-    /// otherwise [`Storage::identity`] tells whose it is.
+    /// Opens the directory of a member and brings back what it holds. Another member's is refused. A start that
+    /// fails changes nothing that a later one reads.
     pub fn open(
         root: &Path,
         options: &StorageOptions,
-        fresh: Origin,
+        origin: Origin,
         tell: Tell,
         timings: Timings,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Recovered, Storage), OpenError> {
-        let mut dir = DataDir::open(root, fresh)?;
-        let origin = dir.identity.origin;
+        let mut dir = DataDir::open(root, origin)?;
+        let found = dir.identity.origin;
+        if found != origin {
+            return Err(OpenError::OtherMember { found, expected: origin });
+        }
         let sync = !options.unsafe_no_fsync;
         // Read without LMDB first: it trusts its file, and would crash on what is found and named here.
         let recovered = recover(&dir, progress)?;
+        dir.claim()?;
         let store = Store::open(&dir.checkpoint(), options.map_bytes, sync)?;
         let settings = Settings { origin, segment_bytes: options.segment_bytes, salt: rand::random::<u32>() };
         let log_dir = dir.log();
@@ -385,7 +393,18 @@ fn load_log(
     }
     progress(Progress { phase: Phase::Log, done: total, total });
     let last = segments.last().map_or("log", |segment| segment.file.as_str());
-    Ok(log.finish(last)?)
+    let log = log.finish(last)?;
+    let tail = log.tail;
+    if tail.torn_bytes > 0 {
+        tracing::warn!(
+            file = last,
+            offset = tail.end,
+            bytes = tail.torn_bytes,
+            "an incomplete record at the end of the log is cut off: a write that a crash interrupted, which was never \
+             acknowledged, unless the disk is damaged there"
+        );
+    }
+    Ok(log)
 }
 
 /// The segments of a log with their heads, as [`recover::plan`] wants them.

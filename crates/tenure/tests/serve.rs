@@ -350,6 +350,81 @@ fn a_damaged_directory_is_65() {
 }
 
 #[test]
+fn a_failing_start_gives_a_directory_no_identity() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("text");
+    let mut server = Running::dev(&["--data-dir", path]);
+    let endpoint = format!("--endpoints={}", server.address);
+    assert!(run(&[&endpoint, "put", "k", "v"]).status.success());
+    server.signal("TERM");
+    server.ended();
+    let identity = dir.path().join("identity");
+    let sound = std::fs::read(&identity).expect("it is there");
+    let start = |more: &[&str]| {
+        let arguments = ["serve", "--listen-client-urls=http://127.0.0.1:0", "--data-dir", path];
+        run(&[&arguments, more].concat())
+    };
+    let others = "--initial-cluster-token=other";
+    let output = start(&[others]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("belongs to member"), "{}", stderr(&output));
+    assert_eq!(std::fs::read(&identity).expect("it is there"), sound);
+    std::fs::remove_file(&identity).expect("it is there");
+    for more in [&[others][..], &[]] {
+        let output = start(more);
+        assert_eq!(output.status.code(), Some(65), "{}", stderr(&output));
+        assert!(stderr(&output).contains("identity is missing"), "{}", stderr(&output));
+        assert!(!identity.exists());
+    }
+    let output = run(&["export", path]);
+    assert_eq!(output.status.code(), Some(65), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 keys, 0 leases"), "{}", stderr(&output));
+    std::fs::write(&identity, sound).expect("a file");
+    Running::dev(&["--data-dir", path]);
+}
+
+#[test]
+fn a_start_says_what_it_serves_and_what_it_cut_off() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("text");
+    let mut server =
+        Running::dev(&["--data-dir", path, "--wal-segment-bytes=1048576", "--wal-spare-segments=0"]);
+    let endpoint = format!("--endpoints={}", server.address);
+    assert!(run(&[&endpoint, "put", "k", "v", "--ttl", "1h"]).status.success());
+    server.signal("TERM");
+    server.ended();
+    assert_eq!(rest(&mut server.child), "", "nothing was wrong");
+    // The end of the log, in a segment that held nothing before.
+    let segment = dir.path().join("log/0000000000000001.wal");
+    let mut bytes = std::fs::read(&segment).expect("a file");
+    let last = bytes.iter().rposition(|byte| *byte != 0).expect("records");
+    bytes[last] ^= 1;
+    std::fs::write(&segment, bytes).expect("a file");
+
+    let mut server = Running::dev(&["--data-dir", path, "--log-level=info", "--quota-backend-bytes=600"]);
+    let endpoint = format!("--endpoints={}", server.address);
+    for _ in 0..2 {
+        assert!(!run(&[&endpoint, "put", "large", &"v".repeat(500)]).status.success());
+    }
+    server.signal("KILL");
+    server.ended();
+    let log = rest(&mut server.child);
+    let line = |what: &str| {
+        let lines: Vec<_> = log.lines().filter(|line| line.contains(what)).collect();
+        assert_eq!(lines.len(), 1, "{what}: {log}");
+        lines[0]
+    };
+    let cut = line("an incomplete record at the end of the log is cut off");
+    assert!(cut.contains("WARN") && cut.contains("file=log/") && cut.contains("bytes="), "{cut}");
+    assert!(line("entries_to_replay=").contains("checkpoint_revision="));
+    let ready = line("ready to serve client requests");
+    assert!(ready.contains("revision=2 ") && ready.contains("leases=1"), "{ready}");
+    let full = line("NOSPACE is on");
+    assert!(full.contains("WARN") && full.contains("quota_bytes=600"), "{full}");
+    assert!(full.contains("logical_bytes=280"), "{full}");
+}
+
+#[test]
 fn a_directory_is_checked_and_exported_while_its_server_is_down() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("data");

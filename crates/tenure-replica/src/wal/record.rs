@@ -99,6 +99,27 @@ impl BodyRef<'_> {
     }
 }
 
+/// How long the record is that was written at `offset` and is not whole any more, as far as that can be told from
+/// what a used file held there before: its frame checks out, or would with one bit turned over.
+pub(super) fn broken_bytes(segment: &[u8], seed: u64, offset: u64) -> Option<u64> {
+    let at = usize::try_from(offset).ok()?;
+    let mut frame: [u8; FRAME_BYTES] = segment.get(at..at.checked_add(FRAME_BYTES)?)?.try_into().ok()?;
+    let (seed, place) = (seed.to_le_bytes(), offset.to_le_bytes());
+    let bytes_if_sound = |frame: &[u8; FRAME_BYTES]| {
+        let sound = u32_at(frame, 36) == crc32c(&[&seed, &place, &frame[..CHECKED_BYTES]]);
+        (sound && frame[4] != 0)
+            .then(|| (size(u32_at(frame, 0) as usize) as u64).min(segment.len() as u64 - offset))
+    };
+    bytes_if_sound(&frame).or_else(|| {
+        (0..8 * FRAME_BYTES).find_map(|bit| {
+            frame[bit / 8] ^= 1 << (bit % 8);
+            let bytes = bytes_if_sound(&frame);
+            frame[bit / 8] ^= 1 << (bit % 8);
+            bytes
+        })
+    })
+}
+
 /// Reads the record at `offset` of a segment; with it comes the offset behind it.
 pub(super) fn decode(segment: &[u8], seed: u64, offset: u64) -> Result<(Record, u64), Bad> {
     let at = usize::try_from(offset).map_err(|_| Bad::Frame)?;

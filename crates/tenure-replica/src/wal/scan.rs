@@ -32,6 +32,9 @@ pub struct Scanned {
 pub struct Tail {
     /// Where the last record ends that counts.
     pub end: u64,
+    /// How many bytes behind the end were records of this log and were cut, because one of them is not whole: a torn
+    /// write, or damage that looks like one. Where nothing tells what is there from what the file held before, 0.
+    pub torn_bytes: u64,
     /// How many records behind the end check out and were cut because one before them does not: a torn write.
     pub cut: usize,
     /// A vote among those: adopting it is always safe, forgetting it might not be.
@@ -80,8 +83,10 @@ pub fn scan_last(header: &Header, segment: &[u8]) -> Result<Scanned, Damage> {
     if let Bad::Unknown(_) = bad {
         return Err(Damage { offset, what: name(bad), before: bodies });
     }
-    let mut tail = Tail { end: offset, ..Tail::default() };
-    for Record { body, prev_synced } in records_behind(header, segment, offset) {
+    let torn_bytes = record::broken_bytes(segment, header.seed, offset).unwrap_or(0);
+    let mut tail = Tail { end: offset, torn_bytes, ..Tail::default() };
+    for (Record { body, prev_synced }, end) in records_behind(header, segment, offset) {
+        tail.torn_bytes = tail.torn_bytes.max(end - offset);
         durable = durable.max(prev_synced);
         tail.cut += 1;
         if let Body::HardState(state) = body
@@ -97,15 +102,15 @@ pub fn scan_last(header: &Header, segment: &[u8]) -> Result<Scanned, Damage> {
     Ok(Scanned { bodies: check_length(header, segment, bodies)?, tail })
 }
 
-/// Every record that checks out anywhere behind `offset`.
-fn records_behind(header: &Header, segment: &[u8], offset: u64) -> impl Iterator<Item = Record> {
+/// Every record that checks out anywhere behind `offset`, with its end.
+fn records_behind(header: &Header, segment: &[u8], offset: u64) -> impl Iterator<Item = (Record, u64)> {
     let mut offset = offset + 8;
     std::iter::from_fn(move || {
         while offset < segment.len() as u64 {
             match record::decode(segment, header.seed, offset) {
                 Ok((record, next)) => {
                     offset = next;
-                    return Some(record);
+                    return Some((record, next));
                 }
                 Err(_) => offset += 8,
             }

@@ -17,6 +17,8 @@ fn a_new_directory_is_private_and_remembers_whose_it_is() {
     let parent = temporary();
     let root = parent.path().join("a/b");
     let mut dir = DataDir::open(&root, ORIGIN).expect("it can be made");
+    assert!(!root.join("identity").exists(), "it is nobody's before it is claimed");
+    dir.claim().expect("it can be written");
     dir.started(7).expect("it can be written");
     drop(dir);
     let other = Origin { cluster: 2, member: 3 };
@@ -57,6 +59,59 @@ fn somebody_elses_directory_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_directory_that_lost_its_identity_is_damaged() {
+    for name in ["log/0000000000000001.wal", "log/spare-1", "checkpoint/data.mdb"] {
+        let dir = temporary();
+        drop(DataDir::open(dir.path(), ORIGIN).expect("it is empty"));
+        fs::write(dir.path().join("identity.new"), "half of one").expect("it can be written");
+        drop(DataDir::open(dir.path(), ORIGIN).expect("nothing was put into it yet"));
+        fs::write(dir.path().join(name), "something").expect("it can be written");
+        let error = refusal(dir.path());
+        assert!(error.is_damage(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("/identity is missing") && text.contains(name), "{text}");
+        assert!(text.contains("never go back") && text.contains("tenure export"), "{text}");
+        assert!(!dir.path().join("identity").exists());
+    }
+}
+
+#[test]
+fn a_file_is_no_directory() {
+    let dir = temporary();
+    let path = dir.path().join("file");
+    fs::write(&path, "").expect("it can be written");
+    for path in [path.clone(), path.join("below")] {
+        let error = refusal(&path);
+        assert!(matches!(error, DirError::NotADirectory { .. }), "{error}");
+        assert!(error.to_string().contains("is not a directory"), "{error}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_said_to_be_so() {
+    let dir = temporary();
+    // Root writes where modes forbid it, but not to what is mounted read-only.
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(arguments[0]);
+        command.args(&arguments[1..]).arg(dir.path()).stderr(std::process::Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let mounted = mount(&["mount", "-t", "tmpfs", "-o", "ro,mode=0700", "tmpfs"]);
+    if !mounted {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o500)).expect("it is ours");
+    }
+    let refused = DataDir::open(dir.path(), ORIGIN);
+    if mounted {
+        assert!(mount(&["umount"]));
+    } else if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let error = refused.expect_err("it is not to be used");
+    assert!(matches!(error, DirError::NotWritable { .. }), "{error}");
+    assert!(error.to_string().contains("must be writable by user"), "{error}");
+}
+
+#[test]
 fn another_users_directory_is_refused() {
     let dir = temporary();
     if !rustix::process::geteuid().is_root()
@@ -71,9 +126,10 @@ fn another_users_directory_is_refused() {
 fn a_directory_that_is_in_use_is_refused() {
     let dir = temporary();
     let open = DataDir::open(dir.path(), ORIGIN).expect("it is empty");
+    open.claim().expect("it can be written");
     let error = refusal(dir.path()).to_string();
     assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
-    assert!(matches!(DataDir::open_read_only(dir.path()), Err(DirError::Locked { .. })));
+    assert!(matches!(DataDir::open_read_only(dir.path(), |_| None), Err(DirError::Locked { .. })));
     drop(open);
     DataDir::open(dir.path(), ORIGIN).expect("it is free again");
 }
@@ -81,7 +137,7 @@ fn a_directory_that_is_in_use_is_refused() {
 #[test]
 fn no_flipped_bit_gives_a_directory_another_identity() {
     let dir = temporary();
-    drop(DataDir::open(dir.path(), ORIGIN).expect("it is empty"));
+    DataDir::open(dir.path(), ORIGIN).expect("it is empty").claim().expect("it can be written");
     let path = dir.path().join("identity");
     let sound = fs::read(&path).expect("it is there");
     for byte in 0..sound.len() {

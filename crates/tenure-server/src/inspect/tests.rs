@@ -128,6 +128,50 @@ fn of_a_damaged_directory_everything_else_is_exported() {
 }
 
 #[test]
+fn a_directory_without_its_identity_is_exported_in_whole() {
+    let dir = directory(100);
+    let path = dir.path().join("identity");
+    for damage in [|path: &Path| std::fs::remove_file(path), |path: &Path| std::fs::write(path, "garbage")] {
+        damage(&path).expect("it can be done");
+        let report = check(dir.path()).expect("it can be looked at");
+        assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+        assert_eq!((report.findings[0].file.as_str(), report.exit_code()), ("identity", 65));
+        assert_eq!(report.log.last_index, 200);
+        let (found, lines) = exported(&dir);
+        assert_eq!(found, Exported { keys: 200, leases: 0, is_complete: false });
+        assert_eq!(lines.len(), 200);
+        std::fs::write(&path, "").expect("it can be written");
+    }
+    // The checkpoint alone says it, too.
+    std::fs::remove_dir_all(dir.path().join("log")).expect("it is there");
+    std::fs::create_dir(dir.path().join("log")).expect("it can be made");
+    assert_eq!(exported(&dir).0.keys, 100);
+}
+
+#[test]
+fn a_missing_checkpoint_is_what_is_missing() {
+    let dir = directory(100);
+    // The next start begins the log behind the checkpoint.
+    let options = StorageOptions { segment_bytes: 4096, ..StorageOptions::small() };
+    let origin = Origin { cluster: 1, member: 2 };
+    let opened =
+        Storage::open(dir.path(), &options, origin, Arc::new(|_| {}), Timings::default(), &mut |_| {});
+    opened.map(|_| ()).expect("it is sound");
+    let path = dir.path().join(CHECKPOINT_FILE);
+    let sound = std::fs::read(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("it is there");
+    let report = check(dir.path()).expect("it can be looked at");
+    assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+    assert_eq!(report.findings[0].file, CHECKPOINT_FILE);
+    assert!(report.findings[0].what.contains("missing"), "{:?}", report.findings);
+    // Damage to it is no damage to the log.
+    std::fs::write(&path, &sound[..5_000]).expect("it can be written");
+    let report = check(dir.path()).expect("it can be looked at");
+    assert!(report.findings.iter().all(|finding| finding.file == CHECKPOINT_FILE), "{:?}", report.findings);
+    assert!(!report.findings.is_empty());
+}
+
+#[test]
 fn a_place_that_is_no_data_directory_is_said_to_be_none() {
     let dir = tempfile::tempdir().expect("a place for temporary files");
     let error = check(dir.path()).expect_err("there is nothing");

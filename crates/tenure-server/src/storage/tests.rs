@@ -245,7 +245,13 @@ fn assert_refused(root: &Path, file: &str) -> String {
     let error = open_with(root, &options()).map(|_| ()).expect_err("it is damaged");
     assert!(error.is_damage(), "{error}");
     let message = error.to_string();
-    assert!(message.contains(file) && message.contains("offset"), "{message}");
+    assert!(
+        message.contains(file) && (message.contains("offset") || message.contains("missing")),
+        "{message}"
+    );
+    assert!(message.contains("tenure check DIR") && message.contains("tenure export DIR"), "{message}");
+    // Not what `Debug` writes.
+    assert!(!message.contains('{') && !message.contains("Revision("), "{message}");
     let report = crate::inspect::check(root).expect("it can be looked at");
     assert_eq!(report.exit_code(), 65);
     assert_eq!(report.findings[0].file, file);
@@ -278,9 +284,11 @@ fn a_flipped_bit_in_a_row_is_refused_by_name() {
     for at in [places[0], places[1], places[50], places[places.len() - 1]] {
         flip(&path, at);
         let message = assert_refused(dir.path(), CHECKPOINT_FILE);
-        assert!(message.contains("checksum"), "{message}");
+        assert!(message.contains("checksum") && !message.contains("offset 0:"), "{message}");
         flip(&path, at);
     }
+    flip(&path, places[50]);
+    assert!(assert_refused(dir.path(), CHECKPOINT_FILE).contains("(change 0 of revision 9"));
 }
 
 #[test]
@@ -310,8 +318,56 @@ fn a_damaged_store_never_reaches_lmdb() {
     }
     assert_eq!(std::fs::read(&path).expect("it is there"), sound, "a start wrote to it");
     assert!(refused > 40, "only {refused} were refused");
-    std::fs::write(&path, &sound[..sound.len() / 2]).expect("it can be written");
-    assert_refused(dir.path(), CHECKPOINT_FILE);
+    for len in [100, 4_096, 5_000, 8_191, 8_192, sound.len() / 2, sound.len() - 4_096] {
+        std::fs::write(&path, &sound[..len]).expect("it can be written");
+        assert_refused(dir.path(), CHECKPOINT_FILE);
+    }
+    std::fs::write(&path, &sound).expect("it can be written");
+    drop(open(dir.path()));
+}
+
+#[test]
+fn one_damaged_head_of_the_checkpoint_is_damage_though_the_other_one_is_whole() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let (_, running) = open(dir.path());
+    fill_checkpoint(&running);
+    drop(running);
+    let path = dir.path().join(CHECKPOINT_FILE);
+    // LMDB would go on with the whole one, which may be the older one.
+    for places in [&[20][..], &[4_116], &[20, 4_116]] {
+        places.iter().for_each(|at| flip(&path, *at));
+        assert_refused(dir.path(), CHECKPOINT_FILE);
+        places.iter().for_each(|at| flip(&path, *at));
+    }
+    drop(open(dir.path()));
+}
+
+#[test]
+fn another_members_start_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let root = dir.path();
+    drop(open(root));
+    let identity = std::fs::read(root.join("identity")).expect("it is there");
+    let start = |origin| {
+        let tell: Tell = Arc::new(|_| {});
+        Storage::open(root, &options(), origin, tell, Timings::default(), &mut |_| {}).map(|_| ())
+    };
+    let other = Origin { cluster: 0xc2, member: 0xa2 };
+    let error = start(other).expect_err("it is another member's");
+    assert!(
+        !error.is_damage() && error.to_string().contains("belongs to member a1 of cluster c1"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(root.join("identity")).expect("it is there"), identity);
+    // Neither when there is nothing to compare with.
+    std::fs::remove_file(root.join("identity")).expect("it is there");
+    for origin in [other, ORIGIN] {
+        let error = start(origin).expect_err("whose it is is not known");
+        assert!(error.is_damage(), "{error}");
+        assert!(!root.join("identity").exists());
+    }
+    std::fs::write(root.join("identity"), identity).expect("it can be written");
+    drop(open(root));
 }
 
 #[test]
@@ -336,7 +392,8 @@ fn a_damaged_log_is_refused_by_name() {
     let error = open_with(dir.path(), &options()).map(|_| ()).expect_err("it is too new");
     assert!(!error.is_damage() && error.to_string().contains("format 9"), "{error}");
     std::fs::remove_file(&path).expect("it is there");
-    assert_refused(dir.path(), "log");
+    let message = assert_refused(dir.path(), "log/0000000000000001.wal");
+    assert!(message.contains("is missing") && message.contains("there is no segment at all"), "{message}");
 }
 
 #[test]

@@ -63,12 +63,14 @@ pub(crate) fn walk<E: From<io::Error>>(
     walk.tree(&head.rows, Tree::Rows, &mut meet)?;
     if walk.rows != head.rows.entries {
         let what = format!("there should be {} rows and {} can be reached", head.rows.entries, walk.rows);
-        meet(Met::Damage { offset: 0, what })?;
+        meet(Met::Damage { offset: head.offset, what })?;
     }
     walk.tree(&head.free, Tree::Free, &mut meet)
 }
 
 struct Head {
+    /// Where it stands.
+    offset: u64,
     page_bytes: usize,
     free: TreeHead,
     rows: TreeHead,
@@ -159,7 +161,7 @@ fn read_one_head(file: &File, len: u64, offset: u64) -> io::Result<Result<Head, 
     if (free.flags, rows.flags) != (INTEGER_KEYS, 0) {
         return Ok(Err(format!("trees of kinds {:#x} and {:#x}", free.flags, rows.flags)));
     }
-    Ok(Ok(Head { page_bytes, free, rows, last_page, transaction: u64_at(head, 128) }))
+    Ok(Ok(Head { offset, page_bytes, free, rows, last_page, transaction: u64_at(head, 128) }))
 }
 
 struct Walk {
