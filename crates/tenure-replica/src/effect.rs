@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tenure_state::applied::{Change, Meta, Renewed, Reply, TxnReply};
+use tenure_state::applied::{Change, Meta, Renewed, Reply};
 use tenure_state::command::Alarm;
 use tenure_state::ids::{LeaseId, MemberId, Nanos, Revision};
 use tenure_state::record::{Event, Record};
@@ -105,7 +105,7 @@ pub enum Answer {
     /// In the order that was asked.
     Renewed(Vec<Renewed>),
     Page(RangePage),
-    Txn(TxnReply),
+    Txn(TxnPage),
     TimeToLive(Option<TimeToLive>),
     Leases(Vec<LeaseId>),
     HashKv {
@@ -127,6 +127,19 @@ pub struct RangePage {
     pub at: Revision,
     /// On the last page: all living keys in the range, counted also where a limit ended the pages early.
     pub count: Option<i64>,
+}
+
+/// A part of the answer to a transaction that only reads.
+#[derive(Debug)]
+pub struct TxnPage {
+    /// The revision that the transaction reads at, the same on every page. Its ranges may ask for older ones.
+    pub at: Revision,
+    pub succeeded: bool,
+    /// For the ranges of the branch that is taken, in their order. What comes without a count is gone on with by the
+    /// first one of the next page.
+    pub ranges: Vec<RangePage>,
+    /// Whether this is the last page.
+    pub done: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -31,7 +31,7 @@ pub enum Input {
         read: Read,
         consistency: Consistency,
     },
-    /// Send the next page of a range read that answered with an unfinished page.
+    /// Send the next page of a range or a transaction that answered with an unfinished page.
     NextPage {
         ticket: Ticket,
     },
@@ -97,7 +97,8 @@ pub enum Read {
     /// revision, and (without bounds and sorting) the limit count here; the reader finishes the rest with
     /// `tenure_state::range::finish`.
     Range(Range),
-    /// A transaction that only reads.
+    /// A transaction that only reads. Answered in pages like a range, all at one revision; the reader finishes each of
+    /// its ranges.
     Txn(Txn),
     /// Answered by the active leader, after it was confirmed.
     TimeToLive {

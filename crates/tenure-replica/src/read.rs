@@ -1,7 +1,9 @@
 //! Reads: linearizable ones wait until the leadership is confirmed and nothing due is left unseen; long ones go
 //! in pages, so that no turn of the loop takes long.
 
-use std::collections::{BTreeMap, VecDeque};
+mod txn;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,14 +17,21 @@ use tenure_state::refusal::Refusal;
 use crate::consensus::Consensus;
 use crate::effect::{Answer, Failure, RangePage, TimeToLive};
 use crate::input::{Read, Ticket};
+use crate::read::txn::TxnRead;
 
 /// A page is full at this many records or bytes.
-const PAGE_RECORDS_MAX: usize = 1000;
-const PAGE_BYTES_MAX: usize = 1 << 20;
+const PAGE: Room = Room { records: 1000, bytes: 1 << 20 };
 /// One turn looks at about this many records and index entries for all long reads together.
-const TURN_LOOKS_MAX: usize = 8 * PAGE_RECORDS_MAX;
+const TURN_LOOKS_MAX: usize = 8 * PAGE.records;
 /// A long read keeps a scrub waiting for so long and no longer.
 const PIN_MAX: Nanos = Nanos::from_secs(5);
+
+/// What a page has room for.
+#[derive(Clone, Copy)]
+struct Room {
+    records: usize,
+    bytes: usize,
+}
 
 /// Turns that a read index waits for its confirmation before it is asked for again: Raft drops requests
 /// without a word.
@@ -35,6 +44,8 @@ pub(crate) struct Reads {
     long: BTreeMap<Ticket, LongRead>,
     /// Long reads that have something to do this turn.
     ready: VecDeque<Ticket>,
+    /// Given up this turn, and maybe still waiting for their confirmation.
+    forgotten: BTreeSet<Ticket>,
     counts: ReadCounts,
 }
 
@@ -68,12 +79,13 @@ struct Batch {
 
 enum LongRead {
     Range(RangeRead),
+    Txn(Box<TxnRead>),
     HashKv(tenure_state::HashKv),
 }
 
 struct RangeRead {
     range: Range,
-    /// Fixed at the first page.
+    /// The same on all pages.
     at: Revision,
     since: Nanos,
     /// Where to go on; `None` inside `Some` is the start. Done when `None`.
@@ -98,6 +110,7 @@ impl Reads {
             next_context: 1,
             long: BTreeMap::new(),
             ready: VecDeque::new(),
+            forgotten: BTreeSet::new(),
             counts: ReadCounts::default(),
         }
     }
@@ -169,6 +182,7 @@ impl Reads {
 
     /// Answers the batches whose index is applied. `steps_applied` counts the expiring steps of this leader.
     pub(crate) fn answer(&mut self, state: &State, now: Nanos, steps_applied: u64, out: Out<'_>) {
+        self.drop_forgotten();
         let applied = state.applied();
         let done: Vec<u64> = self
             .batches
@@ -200,32 +214,17 @@ impl Reads {
         }
         match read {
             Read::Range(range) => match resolve(state, range.revision) {
-                Ok(at) => {
-                    let read = RangeRead {
-                        wanted: range::needed(&range),
-                        range,
-                        at,
-                        since: now,
-                        next: Some(None),
-                        count: 0,
-                        page: Vec::new(),
-                        page_bytes: 0,
-                        sent: false,
-                    };
-                    self.long.insert(ticket, LongRead::Range(read));
-                    self.ready.push_back(ticket);
-                }
+                Ok(at) => self.start(ticket, LongRead::Range(RangeRead::new(range, at, now))),
                 Err(refusal) => out(ticket, Err(refusal.into())),
             },
-            Read::Txn(txn) => out(ticket, state.read_txn(&txn).map(Answer::Txn).map_err(Failure::from)),
+            Read::Txn(txn) => self.start(ticket, LongRead::Txn(Box::new(TxnRead::new(txn, state, now)))),
             Read::TimeToLive { id, keys } => {
                 out(ticket, Ok(Answer::TimeToLive(time_to_live(state, id, keys, clock))))
             }
             Read::Leases => out(ticket, Ok(Answer::Leases(state.leases()))),
             Read::HashKv { revision } => {
                 let hash = tenure_state::HashKv { at: revision, ..Default::default() };
-                self.long.insert(ticket, LongRead::HashKv(hash));
-                self.ready.push_back(ticket);
+                self.start(ticket, LongRead::HashKv(hash));
             }
             Read::Digest => out(ticket, Ok(Answer::Digest(state.digest()))),
             Read::Barrier => out(ticket, Ok(Answer::Barrier)),
@@ -233,20 +232,44 @@ impl Reads {
         }
     }
 
+    fn start(&mut self, ticket: Ticket, long: LongRead) {
+        self.long.insert(ticket, long);
+        self.ready.push_back(ticket);
+    }
+
     pub(crate) fn next_page(&mut self, ticket: Ticket) -> Result<(), Failure> {
-        match self.long.get_mut(&ticket) {
-            Some(LongRead::Range(read)) if read.sent => {
-                read.sent = false;
-                self.ready.push_back(ticket);
-                Ok(())
-            }
+        let sent = match self.long.get_mut(&ticket) {
+            Some(LongRead::Range(read)) => std::mem::take(&mut read.sent),
+            Some(LongRead::Txn(read)) => std::mem::take(&mut read.sent),
+            Some(LongRead::HashKv(_)) | None => false,
+        };
+        if sent {
+            self.ready.push_back(ticket);
+            Ok(())
+        } else {
             // Only a read that was given up for its age is missing.
-            _ => Err(Failure::Refused(Refusal::Compacted)),
+            Err(Failure::Refused(Refusal::Compacted))
         }
     }
 
     pub(crate) fn forget(&mut self, ticket: Ticket) {
-        self.long.remove(&ticket);
+        if self.long.remove(&ticket).is_none() {
+            self.forgotten.insert(ticket);
+        }
+    }
+
+    /// Drops what is forgotten before it was confirmed: it would start, and wait for ever to be asked for more. All of a
+    /// turn at once, since many clients may leave together.
+    fn drop_forgotten(&mut self) {
+        let forgotten = std::mem::take(&mut self.forgotten);
+        if forgotten.is_empty() {
+            return;
+        }
+        let is_wanted = |waiting: &Waiting| !forgotten.contains(&waiting.ticket);
+        self.open.retain(is_wanted);
+        for batch in self.batches.values_mut() {
+            batch.reads.retain(is_wanted);
+        }
     }
 
     /// Goes on with long reads, a bounded amount a turn.
@@ -256,7 +279,7 @@ impl Reads {
             let Some(ticket) = self.ready.pop_front() else { return };
             match self.long.get_mut(&ticket) {
                 None => {}
-                Some(LongRead::Range(read)) => match read.advance(state, &mut looks) {
+                Some(LongRead::Range(read)) => match read.advance(state, PAGE, &mut looks) {
                     Ok(None) => self.ready.push_back(ticket),
                     Ok(Some(page)) => {
                         if page.count.is_some() {
@@ -269,9 +292,22 @@ impl Reads {
                         out(ticket, Err(refusal.into()));
                     }
                 },
+                Some(LongRead::Txn(read)) => match read.advance(state, PAGE, &mut looks) {
+                    Ok(None) => self.ready.push_back(ticket),
+                    Ok(Some(page)) => {
+                        if page.done {
+                            self.long.remove(&ticket);
+                        }
+                        out(ticket, Ok(Answer::Txn(page)));
+                    }
+                    Err(refusal) => {
+                        self.long.remove(&ticket);
+                        out(ticket, Err(refusal.into()));
+                    }
+                },
                 Some(LongRead::HashKv(hash)) => {
-                    looks = looks.saturating_sub(PAGE_RECORDS_MAX);
-                    match state.hash_kv(hash.clone(), PAGE_RECORDS_MAX) {
+                    looks = looks.saturating_sub(PAGE.records);
+                    match state.hash_kv(hash.clone(), PAGE.records) {
                         Ok(next) if next.done => {
                             self.long.remove(&ticket);
                             let answer =
@@ -298,9 +334,13 @@ impl Reads {
 
     /// Whether a read in pages still needs records that the next scrub would drop.
     pub(crate) fn pins(&self, compacted: Revision, now: Nanos) -> bool {
-        self.long.values().any(|long| match long {
-            LongRead::Range(read) => read.at < compacted && now < read.since + PIN_MAX,
-            LongRead::HashKv(_) => false,
+        self.long.values().any(|long| {
+            let (at, since) = match long {
+                LongRead::Range(read) => (read.at, read.since),
+                LongRead::Txn(read) => (read.oldest, read.since),
+                LongRead::HashKv(_) => return false,
+            };
+            at < compacted && now < since + PIN_MAX
         })
     }
 
@@ -334,29 +374,48 @@ impl Reads {
 }
 
 impl RangeRead {
+    fn new(range: Range, at: Revision, since: Nanos) -> RangeRead {
+        RangeRead {
+            wanted: range::needed(&range),
+            range,
+            at,
+            since,
+            next: Some(None),
+            count: 0,
+            page: Vec::new(),
+            page_bytes: 0,
+            sent: false,
+        }
+    }
+
     /// Works on until a page is full or the turn's share is used up. `None`: go on next turn.
-    fn advance(&mut self, state: &State, looks: &mut usize) -> Result<Option<RangePage>, Refusal> {
+    fn advance(
+        &mut self,
+        state: &State,
+        room: Room,
+        looks: &mut usize,
+    ) -> Result<Option<RangePage>, Refusal> {
         while let Some(from) = self.next.clone() {
             if *looks == 0 {
                 return Ok(None);
             }
             if self.wanted == 0 {
-                let (count, next) = state.count_page(&self.range.range, from.as_ref(), self.at, *looks)?;
-                *looks = if next.is_some() { 0 } else { *looks - (*looks).min(1 + count as usize) };
-                self.count += count;
-                self.next = next.map(Some);
+                let page = state.count_page(&self.range.range, from.as_ref(), self.at, *looks)?;
+                *looks = looks.saturating_sub(page.looks.max(1));
+                self.count += page.count;
+                self.next = page.next.map(Some);
                 continue;
             }
-            let limit = PAGE_RECORDS_MAX.saturating_sub(self.page.len()).min(self.wanted).min(*looks).max(1);
+            let limit = room.records.saturating_sub(self.page.len()).min(self.wanted).min(*looks).max(1);
             let page = state.range_page(&self.range.range, from.as_ref(), self.at, limit)?;
-            *looks = looks.saturating_sub(page.records.len().max(1));
+            *looks = looks.saturating_sub(page.looks.max(1));
             self.count += page.records.len() as u64;
             self.wanted -= page.records.len();
             self.page_bytes +=
                 page.records.iter().map(|record| record.key.len() + record.value.len()).sum::<usize>();
             self.page.extend(page.records);
             self.next = page.next.map(Some);
-            let full = self.page.len() >= PAGE_RECORDS_MAX || self.page_bytes >= PAGE_BYTES_MAX;
+            let full = self.page.len() >= room.records || self.page_bytes >= room.bytes;
             if full && self.next.is_some() {
                 self.page_bytes = 0;
                 self.sent = true;

@@ -6,7 +6,10 @@ use tenure_replica::input::{Consistency, Input, Read, StreamId, Ticket, WatchCre
 use tenure_replica::watch::WatchConfig;
 use tenure_replica::{Config, Replica, Start};
 use tenure_state::applied::Reply;
-use tenure_state::command::{DeleteRange, Put, PutLease, Range, Sort};
+use tenure_state::command::{
+    Compare, CompareResult, CompareTarget, DeleteRange, Op, Put, PutLease, Range, Sort, SortOrder,
+    SortTarget, Txn,
+};
 use tenure_state::ids::{LeaseId, MemberId, Nanos, Revision};
 use tenure_state::key::KeyRange;
 
@@ -361,20 +364,8 @@ fn leases_due_together_end_in_revisions_of_their_own_in_the_order_of_their_deadl
 
 #[test]
 fn long_ranges_come_in_pages_and_bounded_turns() {
-    let mut member = Member::start();
     let count = 25_000;
-    let inputs = (0..count)
-        .map(|n| Input::Write { ticket: Ticket(1_000_000 + n), write: put(&format!("k{n:08}"), 0) })
-        .collect::<Vec<_>>();
-    for inputs in inputs.chunks(4000) {
-        let inputs = inputs.iter().map(|input| match input {
-            Input::Write { ticket, write } => Input::Write { ticket: *ticket, write: write.clone() },
-            _ => unreachable!("only writes"),
-        });
-        let inputs = inputs.collect();
-        member.turn(inputs);
-        member.run(Nanos::from_millis(50));
-    }
+    let mut member = full(count);
     let ticket = member.read(Consistency::Linearizable);
     let mut records = 0;
     loop {
@@ -391,6 +382,94 @@ fn long_ranges_come_in_pages_and_bounded_turns() {
         member.turn(vec![Input::NextPage { ticket }]);
     }
     assert_eq!(records, count as usize);
+}
+
+/// A member with `count` keys of the form `k%08d`.
+fn full(count: u64) -> Member {
+    let mut member = Member::start();
+    let keys: Vec<u64> = (0..count).collect();
+    for keys in keys.chunks(4000) {
+        let put =
+            |n: &u64| Input::Write { ticket: Ticket(1_000_000 + n), write: put(&format!("k{n:08}"), 0) };
+        member.turn(keys.iter().map(put).collect());
+        member.run(Nanos::from_millis(50));
+    }
+    member
+}
+
+/// A transaction of sorted ranges over everything, behind a comparison that looks at everything.
+fn long_txn(ranges: usize) -> Read {
+    let sort = Sort { target: SortTarget::Value, order: SortOrder::Descend };
+    let range = Range { sort, limit: 1, ..all() };
+    let compare =
+        Compare { range: all().range, result: CompareResult::Equal, target: CompareTarget::Version(1) };
+    Read::Txn(Txn {
+        compare: vec![compare],
+        success: vec![Op::Range(range); ranges],
+        failure: vec![Op::Range(all())],
+    })
+}
+
+#[test]
+fn long_transactions_come_in_pages_and_bounded_turns() {
+    let mut member = full(25_000);
+    let ticket = member.ticket();
+    let consistency = Consistency::Serializable;
+    member.turn(vec![Input::Read { ticket, read: long_txn(3), consistency }]);
+    let mut counts = Vec::new();
+    let mut turns = 1;
+    loop {
+        let Some(answer) = member.answer(ticket) else {
+            assert!(member.replica.next_deadline(member.now) <= member.now, "it goes on at once");
+            member.turn(Vec::new());
+            turns += 1;
+            continue;
+        };
+        let Ok(Answer::Txn(page)) = answer else { panic!("a transaction is answered by a page") };
+        assert!(page.succeeded);
+        assert!(page.ranges.iter().map(|range| range.records.len()).sum::<usize>() < 2000);
+        counts.extend(page.ranges.iter().filter_map(|range| range.count));
+        if page.done {
+            break;
+        }
+        member.turn(vec![Input::NextPage { ticket }]);
+        turns += 1;
+    }
+    assert_eq!(counts, [25_000; 3]);
+    assert!(turns > 25_000 * 4 / 8000, "{turns} turns for what is too much for that");
+}
+
+#[test]
+fn a_read_that_is_forgotten_costs_nothing_any_more() {
+    let mut member = full(25_000);
+    for consistency in [Consistency::Serializable, Consistency::Linearizable] {
+        for read in [long_txn(100), Read::Range(all()), Read::HashKv { revision: Revision(0) }] {
+            // Before it was confirmed, and while it is read.
+            for inputs in [1, 2] {
+                let ticket = member.ticket();
+                let asked = Input::Read { ticket, read: read.clone(), consistency };
+                let forgotten = Input::Forget { ticket };
+                match inputs {
+                    1 => member.turn(vec![asked, forgotten]),
+                    _ => {
+                        member.turn(vec![asked]);
+                        member.turn(Vec::new());
+                        member.turn(vec![forgotten]);
+                    }
+                }
+                // The page that was on its way.
+                drop(member.answer(ticket));
+                for _ in 0..3 {
+                    member.turn(Vec::new());
+                    assert!(member.answer(ticket).is_none());
+                }
+                assert!(member.replica.next_deadline(member.now) > member.now, "{read:?} goes on");
+                member.turn(vec![Input::NextPage { ticket }]);
+                let refused = member.answer(ticket);
+                assert!(matches!(refused, Some(Err(Failure::Refused(_)))), "{read:?} is kept: {refused:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
-use tenure_replica::effect::{Answer, Failure, Header, RangePage, WatchOutput};
+use tenure_replica::effect::{Answer, Failure, Header, RangePage, TxnPage, WatchOutput};
 use tenure_replica::input::{Consistency, Input, Read, StreamId, Ticket, WatchInput, Write};
 use tenure_state::applied::{Renewed, Reply};
-use tenure_state::command::Range;
+use tenure_state::command::{Range, Txn};
 use tenure_state::ids::LeaseId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -86,16 +86,25 @@ impl Handle {
         }
     }
 
-    /// Asks for anything but a range.
+    /// Asks for what is answered at once: anything but a range or a transaction.
     pub(crate) async fn read(&self, read: Read, consistency: Consistency) -> Answered<Answer> {
-        let ticket = Ticket(self.draw());
-        self.ask(ticket, Input::Read { ticket, read, consistency }).await
+        let answered = self.reading(read, consistency).next(|_| true).await;
+        answered.expect("there is an answer before there is none any more")
     }
 
     /// Starts a range read; its pages are taken one by one.
     pub(crate) fn range(&self, range: Range, consistency: Consistency) -> Pages {
+        Pages(self.reading(Read::Range(range), consistency))
+    }
+
+    /// Starts a transaction that only reads; its pages are taken one by one.
+    pub(crate) fn read_txn(&self, txn: Txn, consistency: Consistency) -> TxnPages {
+        TxnPages(self.reading(Read::Txn(txn), consistency))
+    }
+
+    fn reading(&self, read: Read, consistency: Consistency) -> Reading {
         let ticket = Ticket(self.draw());
-        Pages { handle: self.clone(), ticket, first: Some((range, consistency)), done: false }
+        Reading { handle: self.clone(), ticket, first: Some((read, consistency)), done: false }
     }
 
     /// Opens a watch stream. Dropping the returned half closes it with all its watches.
@@ -115,29 +124,13 @@ impl Handle {
 }
 
 /// A range read in progress. Dropping it ends it.
-pub(crate) struct Pages {
-    handle: Handle,
-    ticket: Ticket,
-    first: Option<(Range, Consistency)>,
-    done: bool,
-}
+pub(crate) struct Pages(Reading);
 
 impl Pages {
     /// The next page; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Answered<RangePage>> {
-        if self.done {
-            return None;
-        }
-        let ticket = self.ticket;
-        let input = match self.first.take() {
-            Some((range, consistency)) => Input::Read { ticket, read: Read::Range(range), consistency },
-            None => Input::NextPage { ticket },
-        };
-        let answered = self.handle.ask(ticket, input).await;
-        self.done = match &answered {
-            Ok((_, Answer::Page(page))) => page.count.is_some(),
-            _ => true,
-        };
+        let is_last = |answer: &Answer| !matches!(answer, Answer::Page(page) if page.count.is_none());
+        let answered = self.0.next(is_last).await?;
         Some(answered.map(|(header, answer)| match answer {
             Answer::Page(page) => (header, page),
             other => unreachable!("a range is answered by pages, not by {other:?}"),
@@ -145,7 +138,46 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
+/// A transaction in progress that only reads. Dropping it ends it.
+pub(crate) struct TxnPages(Reading);
+
+impl TxnPages {
+    /// The next page; `None` after the last one.
+    pub(crate) async fn next(&mut self) -> Option<Answered<TxnPage>> {
+        let is_last = |answer: &Answer| !matches!(answer, Answer::Txn(page) if !page.done);
+        let answered = self.0.next(is_last).await?;
+        Some(answered.map(|(header, answer)| match answer {
+            Answer::Txn(page) => (header, page),
+            other => unreachable!("a transaction is answered by its own pages, not by {other:?}"),
+        }))
+    }
+}
+
+/// A read that was asked for or soon will be. Dropping it before its last answer tells the replica to forget it.
+struct Reading {
+    handle: Handle,
+    ticket: Ticket,
+    first: Option<(Read, Consistency)>,
+    done: bool,
+}
+
+impl Reading {
+    async fn next(&mut self, is_last: impl Fn(&Answer) -> bool) -> Option<Answered<Answer>> {
+        if self.done {
+            return None;
+        }
+        let ticket = self.ticket;
+        let input = match self.first.take() {
+            Some((read, consistency)) => Input::Read { ticket, read, consistency },
+            None => Input::NextPage { ticket },
+        };
+        let answered = self.handle.ask(ticket, input).await;
+        self.done = answered.as_ref().map_or(true, |(_, answer)| is_last(answer));
+        Some(answered)
+    }
+}
+
+impl Drop for Reading {
     fn drop(&mut self) {
         if !self.done && self.first.is_none() {
             self.handle.tell(Input::Forget { ticket: self.ticket });

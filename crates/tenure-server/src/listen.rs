@@ -135,6 +135,8 @@ fn spawn(
 ) -> anyhow::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // For what takes long and waits for nothing, such as the sorting of a large answer.
+        .max_blocking_threads(1)
         .build()
         .with_context(|| format!("the runtime of {name} cannot be made"))?;
     std::thread::Builder::new()

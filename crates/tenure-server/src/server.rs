@@ -17,7 +17,7 @@ use crate::clock::Monotonic;
 use crate::compactor;
 use crate::config::{AutoCompaction, Config, ListenUrl};
 use crate::driver::Driver;
-use crate::edge::{self, Context, Limits};
+use crate::edge::{self, Context, Limits, REPLY_BYTES_MAX};
 use crate::handle::{Handle, ToLoop};
 use crate::http::{Front, Http};
 use crate::identity::Identity;
@@ -82,6 +82,7 @@ impl Server {
             limits: Limits {
                 max_request_bytes: config.max_request_bytes,
                 max_txn_ops: config.max_txn_ops,
+                reply_bytes_max: REPLY_BYTES_MAX,
                 warning_unary: config.warning_unary,
                 quota_bytes: config.quota_bytes,
             },

@@ -278,7 +278,8 @@ pub fn revision_of(op: &Op) -> Option<i64> {
     Some(match answer {
         Answer::Applied(Reply::Put(reply)) => reply.revision.0,
         Answer::Applied(Reply::DeleteRange(reply)) => reply.revision.0,
-        Answer::Applied(Reply::Txn(reply)) | Answer::Txn(reply) => reply.revision.0,
+        Answer::Applied(Reply::Txn(reply)) => reply.revision.0,
+        Answer::Txn(page) => page.at.0,
         Answer::Applied(Reply::Grant { revision, .. } | Reply::Revoke { revision }) => revision.0,
         Answer::Applied(_) => return None,
         Answer::Page(_) if matches!(&op.ask, Ask::Read(Read::Range(range), _) if range.revision > 0) => {

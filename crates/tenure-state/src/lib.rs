@@ -112,19 +112,18 @@ impl State {
         self.mvcc.page(range, from, at, limit)
     }
 
-    /// Counts living keys like [`State::range_page`], looking at no more than `limit` index entries. Returns the
-    /// count and where to go on, `None` at the end of the range.
+    /// Counts living keys like [`State::range_page`], looking at no more than `limit` index entries.
     pub fn count_page(
         &self,
         range: &KeyRange,
         from: Option<&Bytes>,
         at: Revision,
         limit: usize,
-    ) -> Result<(u64, Option<Bytes>), Refusal> {
+    ) -> Result<CountPage, Refusal> {
         self.mvcc.count_page(range, from, at, limit)
     }
 
-    /// Evaluates a transaction that only reads.
+    /// Evaluates a transaction that only reads, at once: what a long one, evaluated in pages, must come to.
     pub fn read_txn(&self, txn: &Txn) -> Result<TxnReply, Refusal> {
         self.evaluate(txn)
     }
@@ -205,6 +204,18 @@ pub struct Page {
     pub records: Vec<Arc<Record>>,
     /// Where the next page starts; `None` at the end of the range.
     pub next: Option<Bytes>,
+    /// Index entries that were looked at.
+    pub looks: usize,
+}
+
+/// A part of a long count.
+#[derive(Debug, Default)]
+pub struct CountPage {
+    pub count: u64,
+    /// Where the next page starts; `None` at the end of the range.
+    pub next: Option<Bytes>,
+    /// Index entries that were looked at.
+    pub looks: usize,
 }
 
 /// A part of history.

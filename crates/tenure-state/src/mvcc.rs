@@ -13,7 +13,6 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use crate::Page;
 use crate::applied::RangeReply;
 use crate::command::Range;
 use crate::ids::{Revision, RevisionAt};
@@ -24,7 +23,7 @@ use crate::quota;
 use crate::range;
 use crate::record::{Event, Record};
 use crate::refusal::Refusal;
-use crate::{LoadError, Replay};
+use crate::{CountPage, LoadError, Page, Replay};
 
 pub(crate) struct Mvcc {
     index: Index,
@@ -183,6 +182,7 @@ impl Mvcc {
         for record in self.living_in(&range.range, at) {
             if records.len() < needed {
                 records.push(Arc::clone(record));
+                range::trim(&mut records, range);
             }
             count += 1;
         }
@@ -205,13 +205,13 @@ impl Mvcc {
         }
         let mut page = Page::default();
         // Deleted keys that wait for a scrub cost a look each, and may be many.
-        let mut looks_left = limit.saturating_mul(PAGE_LOOKS_PER_RECORD).saturating_add(PAGE_LOOKS_MIN);
+        let looks_max = limit.saturating_mul(PAGE_LOOKS_PER_RECORD).saturating_add(PAGE_LOOKS_MIN);
         for (key, versions) in self.index.range(range, from) {
-            if page.records.len() >= limit || looks_left == 0 {
+            if page.records.len() >= limit || page.looks >= looks_max {
                 page.next = Some(key.clone());
                 break;
             }
-            looks_left -= 1;
+            page.looks += 1;
             page.records.extend(living_at(versions, at).cloned());
         }
         Ok(page)
@@ -224,18 +224,20 @@ impl Mvcc {
         from: Option<&Bytes>,
         at: Revision,
         limit: usize,
-    ) -> Result<(u64, Option<Bytes>), Refusal> {
+    ) -> Result<CountPage, Refusal> {
         if at < self.intact_from {
             return Err(Refusal::Compacted);
         }
-        let mut count = 0;
-        for (looks, (key, versions)) in self.index.range(range, from).enumerate() {
-            if looks >= limit {
-                return Ok((count, Some(key.clone())));
+        let mut page = CountPage::default();
+        for (key, versions) in self.index.range(range, from) {
+            if page.looks >= limit {
+                page.next = Some(key.clone());
+                break;
             }
-            count += u64::from(living_at(versions, at).is_some());
+            page.looks += 1;
+            page.count += u64::from(living_at(versions, at).is_some());
         }
-        Ok((count, None))
+        Ok(page)
     }
 
     pub fn replay(&self, from: Revision, limit: usize) -> Result<Replay, Refusal> {

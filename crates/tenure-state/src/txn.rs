@@ -177,7 +177,7 @@ impl Txn {
         self.success.iter().chain(&self.failure).all(|op| matches!(op, Op::Range(_)))
     }
 
-    fn branch(&self, succeeded: bool) -> &[Op] {
+    pub fn branch(&self, succeeded: bool) -> &[Op] {
         if succeeded { &self.success } else { &self.failure }
     }
 }
@@ -219,27 +219,15 @@ impl State {
         let succeeded = path.next().expect("the path was made from this transaction");
         for op in txn.branch(succeeded) {
             match op {
-                Op::Range(range) => self.check_revision(range.revision)?,
+                Op::Range(range) => {
+                    check_revision(range.revision, self.mvcc.revision(), self.mvcc.compacted())?;
+                }
                 Op::Put(put) => self.check_put(put)?,
                 Op::DeleteRange(_) => {}
                 Op::Txn(nested) => self.check_ops(nested, path)?,
             }
         }
         Ok(())
-    }
-
-    /// A negative revision is compared as it is, so it is refused once the store was compacted, while a plain
-    /// read takes it for "now".
-    fn check_revision(&self, asked: i64) -> Result<(), Refusal> {
-        if asked == 0 {
-            Ok(())
-        } else if Revision(asked) > self.mvcc.revision() {
-            Err(Refusal::FutureRevision)
-        } else if Revision(asked) < self.mvcc.compacted() {
-            Err(Refusal::Compacted)
-        } else {
-            Ok(())
-        }
     }
 
     /// A lease that does not live is told before a key that does not, as in a plain put.
@@ -296,16 +284,34 @@ fn compare_all(txn: &Txn, mvcc: &Mvcc, path: &mut Vec<bool>) {
     }
 }
 
+/// Whether a range of a transaction may be read, when the store is at `current` and compacted up to `compacted`. A
+/// negative revision is compared as it is, so it is refused once the store was compacted, while a plain read takes it
+/// for "now".
+pub fn check_revision(asked: i64, current: Revision, compacted: Revision) -> Result<(), Refusal> {
+    if asked == 0 {
+        Ok(())
+    } else if Revision(asked) > current {
+        Err(Refusal::FutureRevision)
+    } else if Revision(asked) < compacted {
+        Err(Refusal::Compacted)
+    } else {
+        Ok(())
+    }
+}
+
 /// Whether a comparison holds for every living key of its range.
 fn holds(compare: &Compare, mvcc: &Mvcc) -> bool {
     let mut living = mvcc.living_in(&compare.range, mvcc.revision()).peekable();
     if living.peek().is_none() {
-        // A key that does not live has no value at all, so nothing holds for that; its numbers are 0.
-        return ordering(&compare.target, None).is_some_and(|order| is_wanted(compare.result, order));
+        return holds_for(None, compare);
     }
-    living.all(|record| {
-        ordering(&compare.target, Some(record)).is_some_and(|order| is_wanted(compare.result, order))
-    })
+    living.all(|record| holds_for(Some(record), compare))
+}
+
+/// Whether a comparison holds for a living key of its range; `None` stands for the one that is compared if none lives.
+pub fn holds_for(record: Option<&Record>, compare: &Compare) -> bool {
+    // A key that does not live has no value at all, so nothing holds for that; its numbers are 0.
+    ordering(&compare.target, record).is_some_and(|order| is_wanted(compare.result, order))
 }
 
 /// How what the record has compares to what it is compared to.

@@ -318,9 +318,9 @@ fn compare_pages(state: &State, model: &Model, revision: i64, event_count: usize
     let (mut from, mut count) = (None, 0);
     loop {
         let page = state.count_page(&everything(0).range, from.as_ref(), Revision(revision), 1);
-        let (counted, next) = page.expect("it may be read");
-        count += counted;
-        from = next;
+        let page = page.expect("it may be read");
+        count += page.count;
+        from = page.next;
         if from.is_none() {
             break;
         }

@@ -1,18 +1,19 @@
 //! etcd's KV service.
 
+mod gathered;
 mod range_stream;
 
 use prost::Message;
 use tenure_proto::etcdserverpb::{self as pb, kv_server};
-use tenure_replica::effect::{Answer, Header};
-use tenure_replica::input::{Consistency, Read, Write};
-use tenure_state::applied::{RangeReply, Reply, TxnReply};
-use tenure_state::command::{Range, Txn};
+use tenure_replica::effect::Header;
+use tenure_replica::input::{Consistency, Write};
+use tenure_state::applied::{Reply, Shown};
+use tenure_state::command::{Op, Range, Txn};
 use tenure_state::ids::Revision;
-use tenure_state::range::{finish, shown};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use self::gathered::{Gathered, Responses, Weight};
 use self::range_stream::RangeStream;
 use super::from_proto::{self, TxnPath};
 use super::status::{self, Invalid};
@@ -43,23 +44,24 @@ impl Kv {
         }
     }
 
+    fn weight(&self) -> Weight {
+        Weight::new(self.ctx.limits.reply_bytes_max)
+    }
+
     /// Reads a whole range, page by page, so that nobody else waits for a long one.
     async fn collect(&self, range: Range, consistency: Consistency) -> Result<pb::RangeResponse, Status> {
         let mut pages = self.ctx.handle.range(range.clone(), consistency);
         let mut header = None;
-        let mut records = Vec::new();
+        let mut weight = self.weight();
+        let mut gathered = Gathered::new(range);
         while let Some(answered) = pages.next().await {
             let (answered, page) = answered.map_err(status::failure)?;
-            let header = *header.get_or_insert_with(|| range_header(answered, page.at, &range));
-            if records.is_empty() {
-                records = page.records;
-            } else {
-                records.extend(page.records);
+            let header = *header.get_or_insert_with(|| range_header(answered, page.at, gathered.range()));
+            gathered.add(page.records, &mut weight)?;
+            if let Some(count) = page.count {
+                let header = self.ctx.header_at(header, header.revision);
+                return gathered.finish(header, count, &mut weight).await;
             }
-            let Some(count) = page.count else { continue };
-            let (records, more) = finish(records, &range);
-            let reply = RangeReply { revision: header.revision, records, count, more, shown: shown(&range) };
-            return Ok(to_proto::range(self.ctx.header_at(header, reply.revision), reply));
         }
         unreachable!("the last page of a range says how many keys there are")
     }
@@ -68,27 +70,55 @@ impl Kv {
         let request_bytes = request.encoded_len();
         let path = from_proto::txn_path(&request);
         let txn = from_proto::txn(request, self.ctx.limits.max_txn_ops, request_bytes)?;
-        let (header, reply) = match path {
-            TxnPath::Read(consistency) => self.read_txn(txn, consistency).await?,
+        match path {
+            TxnPath::Read(consistency) => self.read_txn(txn, consistency).await,
             TxnPath::Write => {
                 self.fits(request_bytes)?;
                 match self.write(Write::Txn(txn)).await? {
-                    (header, Reply::Txn(reply)) => (header, reply),
+                    (header, Reply::Txn(reply)) => {
+                        self.weight().add_txn(&reply)?;
+                        Ok(to_proto::txn(self.ctx.header_at(header, reply.revision), reply))
+                    }
                     (_, other) => {
                         unreachable!("a transaction is answered by its own reply, not by {other:?}")
                     }
                 }
             }
-        };
-        Ok(to_proto::txn(self.ctx.header_at(header, reply.revision), reply))
+        }
     }
 
-    async fn read_txn(&self, txn: Txn, consistency: Consistency) -> Result<(Header, TxnReply), Status> {
-        let answered = self.ctx.handle.read(Read::Txn(txn), consistency).await;
-        match answered.map_err(status::failure)? {
-            (header, Answer::Txn(reply)) => Ok((header, reply)),
-            (_, other) => unreachable!("a transaction is answered by its own reply, not by {other:?}"),
+    /// Evaluates a transaction that only reads, page by page like a range.
+    async fn read_txn(&self, txn: Txn, consistency: Consistency) -> Result<pb::TxnResponse, Status> {
+        let mut pages = self.ctx.handle.read_txn(txn.clone(), consistency);
+        let mut weight = self.weight();
+        let mut responses = Responses::default();
+        let mut begun: Option<Gathered> = None;
+        while let Some(answered) = pages.next().await {
+            let (header, page) = answered.map_err(status::failure)?;
+            let branch = txn.branch(page.succeeded);
+            for part in page.ranges {
+                let mut gathered = begun.take().unwrap_or_else(|| match &branch[responses.len()] {
+                    Op::Range(range) => Gathered::new(range.clone()),
+                    other => unreachable!("a transaction that only reads has no {other:?}"),
+                });
+                gathered.add(part.records, &mut weight)?;
+                let Some(count) = part.count else {
+                    begun = Some(gathered);
+                    continue;
+                };
+                let header = to_proto::inner_header(page.at);
+                responses.push(gathered.finish(header, count, &mut weight).await?);
+            }
+            if page.done {
+                let header = Some(self.ctx.header_at(header, page.at));
+                return Ok(pb::TxnResponse {
+                    header,
+                    succeeded: page.succeeded,
+                    responses: responses.take(),
+                });
+            }
         }
+        unreachable!("a transaction says which of its pages is the last one")
     }
 }
 
@@ -146,6 +176,7 @@ impl kv_server::Kv for Kv {
             self.fits(request_bytes)?;
             match self.write(Write::DeleteRange(delete)).await? {
                 (header, Reply::DeleteRange(reply)) => {
+                    self.weight().add(&reply.prevs, Shown::All)?;
                     Ok(to_proto::delete_range(self.ctx.header_at(header, reply.revision), reply))
                 }
                 (_, other) => unreachable!("a deletion is answered by its own reply, not by {other:?}"),

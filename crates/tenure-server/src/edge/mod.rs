@@ -43,6 +43,9 @@ use gate::Gate;
 /// What the largest message may have beyond the largest request.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 
+/// The largest message that etcd sends (Go's `math.MaxInt32`).
+pub(crate) const REPLY_BYTES_MAX: usize = i32::MAX as usize;
+
 /// What every service holds. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -55,11 +58,13 @@ pub(crate) struct Context {
     pub(crate) slow: Arc<slow::Slow>,
 }
 
-/// Bounds and thresholds, all of them settings.
+/// Bounds and thresholds, nearly all of them settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_request_bytes: usize,
     pub(crate) max_txn_ops: usize,
+    /// How much memory the keys and values of one answer may take. No setting: etcd has none.
+    pub(crate) reply_bytes_max: usize,
     /// A unary request that takes longer is logged.
     pub(crate) warning_unary: Duration,
     /// Only shown here, in Status: the replica checks it.
@@ -71,6 +76,7 @@ impl Default for Limits {
         Limits {
             max_request_bytes: 1_572_864,
             max_txn_ops: 128,
+            reply_bytes_max: REPLY_BYTES_MAX,
             warning_unary: Duration::from_millis(300),
             quota_bytes: 2 << 30,
         }

@@ -82,6 +82,12 @@ pub(crate) fn failure(failure: Failure) -> Status {
     }
 }
 
+/// An answer that would not fit into one message: grpc-go's words, which are etcd's.
+pub(crate) fn reply_too_large(bytes: usize, bytes_max: usize) -> Status {
+    let text = format!("grpc: trying to send message larger than max ({bytes} vs. {bytes_max})");
+    Status::new(Code::ResourceExhausted, text)
+}
+
 pub(crate) fn no_leader() -> Status {
     Status::new(Code::Unavailable, "etcdserver: no leader")
 }

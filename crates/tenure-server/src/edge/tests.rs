@@ -14,7 +14,7 @@ use tenure_proto::health::health_client::HealthClient;
 use tenure_proto::health::{HealthCheckRequest, HealthCheckResponse};
 use tenure_proto::{v3electionpb, v3lockpb};
 use tenure_replica::Input;
-use tenure_replica::effect::{Answer, Failure, RangePage, Status as MemberStatus, TimeToLive};
+use tenure_replica::effect::{Answer, Failure, RangePage, Status as MemberStatus, TimeToLive, TxnPage};
 use tenure_replica::input::{Consistency, Read, Write};
 use tenure_state::applied::{PutReply, Reply, TxnReply};
 use tenure_state::command::{Alarm, AlarmAction};
@@ -186,10 +186,17 @@ async fn a_transaction_of_ranges_is_a_read_and_any_other_a_write() {
     let paths = Arc::new(Mutex::new(Vec::new()));
     let seen = paths.clone();
     let fake = Fake::new(move |input| {
-        let reply = TxnReply { revision: Revision(8), succeeded: true, responses: Vec::new() };
         let (path, answer) = match input {
-            Input::Read { read: Read::Txn(_), consistency, .. } => (Some(consistency), Answer::Txn(reply)),
-            Input::Write { write: Write::Txn(_), .. } => (None, Answer::Applied(Reply::Txn(reply))),
+            Input::Read { read: Read::Txn(txn), consistency, .. } => {
+                let part = |_| RangePage { records: Vec::new(), at: Revision(8), count: Some(0) };
+                let ranges = txn.success.iter().map(part).collect();
+                let page = TxnPage { at: Revision(8), succeeded: true, ranges, done: true };
+                (Some(consistency), Answer::Txn(page))
+            }
+            Input::Write { write: Write::Txn(_), .. } => {
+                let reply = TxnReply { revision: Revision(8), succeeded: true, responses: Vec::new() };
+                (None, Answer::Applied(Reply::Txn(reply)))
+            }
             other => panic!("only transactions, not {other:?}"),
         };
         seen.lock().expect("no panic").push(path);

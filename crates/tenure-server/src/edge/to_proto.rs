@@ -20,7 +20,7 @@ pub(crate) fn header(identity: &Identity, header: Header) -> pb::ResponseHeader 
 }
 
 /// The header of a response inside a transaction: a revision and nothing else.
-fn inner_header(revision: Revision) -> pb::ResponseHeader {
+pub(crate) fn inner_header(revision: Revision) -> pb::ResponseHeader {
     pb::ResponseHeader { revision: revision.0, ..Default::default() }
 }
 

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure_replica::effect::Answer;
+use tenure_replica::effect::{Answer, RangePage, TxnPage};
 use tenure_replica::input::{Consistency, Read, Write};
-use tenure_state::applied::{OpReply, Reply, TxnReply};
+use tenure_state::applied::{OpReply, RangeReply, Reply, TxnReply};
 use tenure_state::command::{Compare, CompareResult, CompareTarget, Op as TxnOp, Put, Txn};
 use tenure_state::key::KeyRange;
+use tenure_state::range;
 use tenure_state::record::Record;
 
 use super::{Evidence, Report, broken, revision_of};
@@ -50,8 +51,8 @@ fn answers(evidence: &Evidence<'_>, report: &mut Report) {
                         .any(|record| evidence.versions.get(&record.key, reply.revision.0).is_some());
                 wrong.then(|| format!("{living:?} lived, {} were deleted", reply.deleted))
             }
-            (Ask::Write(Write::Txn(txn)), Answer::Applied(Reply::Txn(reply)))
-            | (Ask::Read(Read::Txn(txn), _), Answer::Txn(reply)) => txn_is(evidence, txn, reply),
+            (Ask::Write(Write::Txn(txn)), Answer::Applied(Reply::Txn(reply))) => txn_is(evidence, txn, reply),
+            (Ask::Read(Read::Txn(txn), _), Answer::Txn(page)) => txn_is(evidence, txn, &finished(txn, page)),
             (Ask::Read(Read::Range(range), Consistency::Linearizable), Answer::Page(page))
                 if range.revision <= 0 =>
             {
@@ -64,6 +65,19 @@ fn answers(evidence: &Evidence<'_>, report: &mut Report) {
             broken(report, PROMISE, format!("{:?} sent at {}: {wrong}", op.ask, op.send));
         }
     }
+}
+
+/// What the edge makes of the only page of a transaction that only reads.
+fn finished(txn: &Txn, page: &TxnPage) -> TxnReply {
+    assert!(page.done, "a store of a few keys fits into a page");
+    let finish = |(op, part): (&TxnOp, &RangePage)| {
+        let TxnOp::Range(range) = op else { unreachable!("a transaction that only reads has only ranges") };
+        let (records, more) = range::finish(part.records.clone(), range);
+        let count = part.count.expect("the last page holds the end of each range");
+        OpReply::Range(RangeReply { revision: page.at, records, count, more, shown: range::shown(range) })
+    };
+    let responses = txn.branch(page.succeeded).iter().zip(&page.ranges).map(finish).collect();
+    TxnReply { revision: page.at, succeeded: page.succeeded, responses }
 }
 
 fn differ(living: &[Arc<Record>], answered: &[Arc<Record>]) -> String {
