@@ -18,7 +18,7 @@ use tenure_state::command::Alarm;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Monotonic;
-use crate::handle::{Answered, ToLoop};
+use crate::handle::{self, Answered, Delivery, Home, ToLoop};
 use crate::metrics::Metrics;
 use crate::storage::Storage;
 
@@ -45,7 +45,9 @@ pub(crate) struct Driver {
 
 struct Running {
     driver: Driver,
-    waiting: ByTicket<oneshot::Sender<Answered<Answer>>>,
+    waiting: ByTicket<(oneshot::Sender<Answered<Answer>>, Option<Home>)>,
+    /// The answers of this turn, by where they go. There are as many homes as threads that serve: a handful.
+    deliveries: Vec<(Option<Home>, Vec<Delivery>)>,
     streams: ByStream<mpsc::UnboundedSender<WatchOutput>>,
     inputs: Vec<Input>,
     stopping: bool,
@@ -62,6 +64,7 @@ impl Driver {
             Running {
                 driver: self,
                 waiting: HashMap::default(),
+                deliveries: Vec::new(),
                 streams: HashMap::default(),
                 inputs: Vec::new(),
                 stopping: false,
@@ -96,9 +99,10 @@ impl Running {
             for effect in effects {
                 self.carry_out(effect);
             }
+            self.deliver();
             self.measure(started.elapsed(), applied);
         }
-        for (_, waiting) in self.waiting.drain() {
+        for (_, (waiting, _)) in self.waiting.drain() {
             let _ = waiting.send(Err(Failure::Stopped));
         }
         self.streams.clear();
@@ -159,8 +163,8 @@ impl Running {
 
     fn take(&mut self, message: ToLoop) {
         match message {
-            ToLoop::Ask { ticket, input, answer } => {
-                self.waiting.insert(ticket, answer);
+            ToLoop::Ask { ticket, input, answer, home } => {
+                self.waiting.insert(ticket, (answer, home));
                 self.inputs.push(input);
             }
             ToLoop::Tell(input) => {
@@ -199,9 +203,26 @@ impl Running {
     }
 
     fn answer(&mut self, ticket: Ticket, header: Header, answer: Result<Answer, Failure>) {
-        if let Some(waiting) = self.waiting.remove(&ticket) {
-            // A client that went away does not want its answer.
-            let _ = waiting.send(answer.map(|answer| (header, answer)));
+        let Some((waiting, home)) = self.waiting.remove(&ticket) else { return };
+        let delivery = (waiting, answer.map(|answer| (header, answer)));
+        let same = |other: &Option<Home>| match (other, &home) {
+            (Some(other), Some(home)) => other.is(home),
+            (None, None) => true,
+            _ => false,
+        };
+        match self.deliveries.iter_mut().find(|(other, _)| same(other)) {
+            Some((_, batch)) => batch.push(delivery),
+            None => self.deliveries.push((home, vec![delivery])),
+        }
+    }
+
+    /// After the turn, so that each thread is woken once.
+    fn deliver(&mut self) {
+        for (home, batch) in self.deliveries.drain(..) {
+            match home {
+                Some(home) => home.send(batch),
+                None => handle::deliver(batch),
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the edges hold of the replica: ask and await. The channel behind it is nobody's business.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,13 +20,64 @@ pub(crate) type Answered<T> = Result<(Header, T), Failure>;
 /// which the replica's admission refuses beyond its limits.
 pub(crate) enum ToLoop {
     /// An input that is answered with its ticket.
-    Ask { ticket: Ticket, input: Input, answer: oneshot::Sender<Answered<Answer>> },
+    Ask { ticket: Ticket, input: Input, answer: oneshot::Sender<Answered<Answer>>, home: Option<Home> },
     /// An input that nobody waits for.
     Tell(Input),
     /// From now on, what the hub says to this stream goes here.
     OpenWatch { stream: StreamId, outputs: mpsc::UnboundedSender<WatchOutput> },
     /// Finish: answer what waits with [`Failure::Stopped`], close the streams, write a last checkpoint.
     Stop,
+}
+
+/// An answer on its way to who waits for it.
+pub(crate) type Delivery = (oneshot::Sender<Answered<Answer>>, Answered<Answer>);
+
+/// The thread that asked, as the loop sees it: all of a turn's answers go there in one piece. To wake a task of another
+/// thread is a system call each; and answers that come one by one are written to their socket one by one.
+#[derive(Clone)]
+pub(crate) struct Home {
+    deliveries: Arc<mpsc::UnboundedSender<Vec<Delivery>>>,
+}
+
+thread_local! {
+    static HOME: OnceCell<Home> = const { OnceCell::new() };
+}
+
+impl Home {
+    /// Makes this thread, which must run no other runtime, the home of what is asked on it.
+    pub(crate) fn settle() {
+        // Bounded by the requests in flight, as the loop's own queue is.
+        let (deliveries, mut arriving) = mpsc::unbounded_channel::<Vec<Delivery>>();
+        let home = Home { deliveries: Arc::new(deliveries) };
+        if HOME.with(|cell| cell.set(home)).is_err() {
+            return;
+        }
+        tokio::spawn(async move {
+            while let Some(batch) = arriving.recv().await {
+                deliver(batch);
+            }
+        });
+    }
+
+    fn here() -> Option<Home> {
+        HOME.with(|cell| cell.get().cloned())
+    }
+
+    pub(crate) fn is(&self, other: &Home) -> bool {
+        Arc::ptr_eq(&self.deliveries, &other.deliveries)
+    }
+
+    pub(crate) fn send(&self, batch: Vec<Delivery>) {
+        // A thread that is gone has nobody who waits.
+        let _ = self.deliveries.send(batch);
+    }
+}
+
+pub(crate) fn deliver(batch: Vec<Delivery>) {
+    for (waiting, answer) in batch {
+        // A client that went away does not want its answer.
+        let _ = waiting.send(answer);
+    }
 }
 
 /// Asks the replica. Cheap to clone.
@@ -60,7 +112,9 @@ impl Handle {
 
     async fn ask(&self, ticket: Ticket, input: Input) -> Answered<Answer> {
         let (answer, answered) = oneshot::channel();
-        self.to_loop.send(ToLoop::Ask { ticket, input, answer }).map_err(|_| Failure::Stopped)?;
+        self.to_loop
+            .send(ToLoop::Ask { ticket, input, answer, home: Home::here() })
+            .map_err(|_| Failure::Stopped)?;
         let answered = answered.await.unwrap_or(Err(Failure::Stopped));
         if let Ok((header, _)) = &answered {
             self.heard_term(header.term);

@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::{Config, ListenUrl};
+use crate::handle::Home;
 use crate::http::Front;
 use crate::metrics::Metrics;
 
@@ -311,6 +312,7 @@ impl Worker {
         // Each connection holds a clone; the channel closes when the last is over.
         let (open, mut all_closed) = mpsc::channel::<()>(1);
         runtime.block_on(async {
+            Home::settle();
             while let Some(dealt) = tokio::select! {
                 dealt = queue.recv() => dealt,
                 () = stops(&mut self.stopping) => None,
