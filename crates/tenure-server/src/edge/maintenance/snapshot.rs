@@ -28,8 +28,9 @@ const BLOB_BYTES: usize = 32 * 1024;
 const BLOBS_MAX: usize = 8;
 /// How often the reading thread looks whether the client has taken a blob.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A client that was looked at in vain so often, half a minute long, is given up.
-const LOOKS_MAX: u32 = 6_000;
+/// What is being read cannot be freed meanwhile, so a client must take about a MiB a second on the long run; it may
+/// fall half a minute behind that.
+const PATIENCE: Patience = Patience { looks: 6_000, looks_max: 6_000, looks_per_blob: 6 };
 
 /// What the reading thread hands over.
 enum Part {
@@ -39,6 +40,26 @@ enum Part {
     Broken(Status),
 }
 
+/// How often the reading thread may still look in vain. Each blob that is taken earns some looks back.
+#[derive(Clone, Copy)]
+struct Patience {
+    looks: u32,
+    looks_max: u32,
+    looks_per_blob: u32,
+}
+
+impl Patience {
+    fn taken(&mut self) {
+        self.looks = (self.looks + self.looks_per_blob).min(self.looks_max);
+    }
+
+    /// False when it is over.
+    fn looked_in_vain(&mut self) -> bool {
+        self.looks = self.looks.saturating_sub(1);
+        self.looks > 0
+    }
+}
+
 /// Frames rows and hands out blobs.
 struct Blobs {
     /// `None` once the end is written.
@@ -46,13 +67,14 @@ struct Blobs {
     buffer: Vec<u8>,
     hash: Sha256,
     parts: mpsc::Sender<Part>,
+    patience: Patience,
 }
 
 impl Blobs {
-    fn new(parts: mpsc::Sender<Part>) -> Blobs {
+    fn new(parts: mpsc::Sender<Part>, patience: Patience) -> Blobs {
         let mut buffer = Vec::with_capacity(2 * BLOB_BYTES);
         let writer = Some(Writer::begin(&mut buffer));
-        Blobs { writer, buffer, hash: Sha256::new(), parts }
+        Blobs { writer, buffer, hash: Sha256::new(), parts, patience }
     }
 
     fn row(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
@@ -93,16 +115,21 @@ impl Blobs {
     }
 
     /// Waits for the client, but not for ever.
-    fn send(&self, mut part: Part) -> io::Result<()> {
-        for _ in 0..LOOKS_MAX {
+    fn send(&mut self, mut part: Part) -> io::Result<()> {
+        loop {
             part = match self.parts.try_send(part) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.patience.taken();
+                    return Ok(());
+                }
                 Err(TrySendError::Closed(_)) => return Err(io::ErrorKind::BrokenPipe.into()),
                 Err(TrySendError::Full(part)) => part,
             };
+            if !self.patience.looked_in_vain() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             std::thread::sleep(LOOK_EVERY);
         }
-        Err(io::ErrorKind::TimedOut.into())
     }
 
     fn broke(&self, error: &SnapshotError) {
@@ -130,7 +157,7 @@ pub(super) struct Snapshot {
 impl Snapshot {
     pub(super) fn start(ctx: &Context, storage: &Storage, permit: OwnedSemaphorePermit) -> Snapshot {
         let (sender, parts) = mpsc::channel(BLOBS_MAX);
-        let rows = Arc::new(Mutex::new(Blobs::new(sender)));
+        let rows = Arc::new(Mutex::new(Blobs::new(sender, PATIENCE)));
         let end = Arc::clone(&rows);
         let sizes = storage.sizes();
         storage.snapshot(
@@ -192,5 +219,35 @@ impl Stream for Snapshot {
             Some(Part::Broken(status)) => self.fail(status),
             None => self.fail(Status::new(Code::Unknown, "tenure: the snapshot broke off")),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends blobs to a client that takes one each `looks_apart` looks; says how many went before it was given up.
+    fn sent_to_a_client_that_takes_one_each(looks_apart: u32) -> usize {
+        let (sender, mut parts) = mpsc::channel(1);
+        let mut blobs = Blobs::new(sender, Patience { looks: 30, looks_max: 30, looks_per_blob: 6 });
+        let client = std::thread::spawn(move || {
+            while parts.blocking_recv().is_some() {
+                std::thread::sleep(LOOK_EVERY * looks_apart);
+            }
+        });
+        let sent = (0..60).take_while(|_| blobs.send_blob(Bytes::from_static(b"blob")).is_ok()).count();
+        drop(blobs);
+        client.join().expect("no panic");
+        sent
+    }
+
+    #[test]
+    fn a_client_that_takes_a_little_now_and_then_is_given_up_too() {
+        assert!(sent_to_a_client_that_takes_one_each(20) < 60, "the rows are pinned as long as it likes");
+    }
+
+    #[test]
+    fn a_client_that_keeps_up_gets_everything() {
+        assert_eq!(sent_to_a_client_that_takes_one_each(0), 60);
     }
 }
