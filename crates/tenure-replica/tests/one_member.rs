@@ -562,3 +562,27 @@ fn what_is_left_of_a_lease_is_not_overstated_to_who_asked_before_there_was_a_lea
     // The stamp may be a second old, and the take-over gives 750 ms at least.
     assert!(left.remaining <= Nanos::from_millis(2100), "{:?}", left.remaining);
 }
+
+#[test]
+fn what_takes_long_to_apply_is_not_taken_for_a_disk_that_stalls() {
+    let now = Nanos::from_secs(100);
+    let impatient = Config { election_timeout: Nanos::from_millis(100), ..config(1) };
+    let mut member = Member::with(Replica::new(impatient, Start::fresh(MEMBER), now), now);
+    for from in (0..25_000).step_by(2500) {
+        let puts = (from..from + 2500)
+            .map(|n| Input::Write { ticket: Ticket(1_000_000 + n), write: put(&format!("k{n:08}"), 0) });
+        member.turn(puts.collect());
+        member.run(Nanos::from_millis(10));
+    }
+    let range = KeyRange::From(Bytes::from_static(b"k"));
+    let delete = member.ask(Write::DeleteRange(DeleteRange { range, prev: false }));
+    let other = member.ask(put("z", 0));
+    // It is applied in slices, a turn each, and each turn takes its time.
+    for _ in 0..20 {
+        member.sync();
+        member.now = member.now + Nanos::from_millis(25);
+        member.turn(Vec::new());
+    }
+    assert!(matches!(member.answer(delete), Some(Ok(_))), "it was applied and not answered");
+    assert!(matches!(member.answer(other), Some(Ok(_))), "a write behind it was given up");
+}
