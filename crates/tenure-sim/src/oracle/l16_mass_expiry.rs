@@ -1,6 +1,7 @@
 //! L16: very many leases that are due together all end soon, and those that are renewed meanwhile are not starved.
 
 use tenure_replica::effect::Answer;
+use tenure_state::ids::LeaseId;
 
 use super::l2_bounded_lateness::latest;
 use super::{Evidence, Report, broken};
@@ -26,7 +27,8 @@ pub fn check(evidence: &Evidence<'_>, report: &mut Report) {
         }
         // Whoever came in time is not told that it came too late.
         let Some(first) = mass.survivors.first() else { continue };
-        let mut renewed_at = None;
+        // When the last renewal was sent that was answered, and whom it found alive.
+        let mut before: Option<(u64, Vec<LeaseId>)> = None;
         for op in &history.ops {
             let (Ask::Renew(ids), Some((_, Answer::Renewed(renewed)))) = (&op.ask, op.ok()) else {
                 continue;
@@ -35,15 +37,15 @@ pub fn check(evidence: &Evidence<'_>, report: &mut Report) {
                 continue;
             }
             let ttl = history.leases.get(first).map_or(0, |lease| lease.ttl.0);
-            let in_time = renewed_at.is_some_and(|before| op.send < before + ttl / 2);
-            if in_time && renewed.iter().any(|renewed| renewed.remaining.is_none()) {
-                broken(
-                    report,
-                    PROMISE,
-                    format!("a renewal in time, sent at {}, found a lease gone", op.send),
-                );
+            if let Some((sent, alive)) = &before
+                && op.send < sent + ttl / 2
+                && renewed.iter().any(|renewed| renewed.remaining.is_none() && alive.contains(&renewed.id))
+            {
+                let text = format!("a renewal in time, sent at {}, found a lease gone", op.send);
+                broken(report, PROMISE, text);
             }
-            renewed_at = Some(op.send);
+            let alive = renewed.iter().filter(|renewed| renewed.remaining.is_some());
+            before = Some((op.send, alive.map(|renewed| renewed.id).collect()));
         }
     }
 }
@@ -85,5 +87,14 @@ mod tests {
         let mut hand = masses();
         hand.renew(2 * SEC + SEC / 2, 1, None);
         hand.breaks(PROMISE);
+    }
+
+    #[test]
+    fn a_lease_that_was_gone_before_is_not_starved_again() {
+        let mut hand = masses();
+        // Found gone two seconds after it was renewed, which is late, and again soon after.
+        hand.renew(4 * SEC + SEC / 2, 1, None);
+        hand.renew(4 * SEC + SEC, 1, None);
+        assert!(hand.report().iter().all(|violation| violation.promise != PROMISE));
     }
 }
