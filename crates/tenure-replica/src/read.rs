@@ -33,8 +33,7 @@ struct Room {
     bytes: usize,
 }
 
-/// Turns that a read index waits for its confirmation before it is asked for again: Raft drops requests
-/// without a word.
+/// The reads that wait for their confirmation, and those that take several turns.
 pub(crate) struct Reads {
     /// Came this turn, not in a batch yet.
     open: Vec<Waiting>,
@@ -213,7 +212,7 @@ impl Reads {
             self.counts.ranges += 1;
         }
         match read {
-            Read::Range(range) => match resolve(state, range.revision) {
+            Read::Range(range) => match state.resolve(range.revision) {
                 Ok(at) => self.start(ticket, LongRead::Range(RangeRead::new(range, at, now))),
                 Err(refusal) => out(ticket, Err(refusal.into())),
             },
@@ -425,16 +424,6 @@ impl RangeRead {
         }
         let records = std::mem::take(&mut self.page);
         Ok(Some(RangePage { records, at: self.at, count: Some(self.count as i64) }))
-    }
-}
-
-fn resolve(state: &State, revision: i64) -> Result<Revision, Refusal> {
-    let current = state.revision();
-    match Revision(revision) {
-        asked if asked.0 <= 0 => Ok(current),
-        asked if asked > current => Err(Refusal::FutureRevision),
-        asked if asked < state.compacted() => Err(Refusal::Compacted),
-        asked => Ok(asked),
     }
 }
 

@@ -19,7 +19,7 @@ impl State {
     /// Starts over by itself if the store is compacted meanwhile.
     pub fn hash_kv(&self, cursor: HashKv, limit: usize) -> Result<HashKv, Refusal> {
         let compacted = self.mvcc.compacted();
-        let at = self.mvcc.resolve(cursor.at.0, self.mvcc.revision())?;
+        let at = self.resolve(cursor.at.0)?;
         let mut hash = cursor;
         if hash.at != at || hash.compacted != compacted {
             hash = HashKv { at, compacted, ..HashKv::default() };

@@ -99,6 +99,11 @@ impl State {
         self.mvcc.range(range, self.mvcc.revision())
     }
 
+    /// The revision that a plain read of `asked` reads at: 0 or less is the current one.
+    pub fn resolve(&self, asked: i64) -> Result<Revision, Refusal> {
+        self.mvcc.resolve(asked, self.mvcc.revision())
+    }
+
     /// The part of `range` from key `from` on (`None`: from its start), at most `limit` living keys, in key
     /// order at revision `at`. Looks at no more than a small multiple of `limit` index entries. Pages of one
     /// read that began before a compaction go on until the first Scrub entry after it.
